@@ -58,6 +58,7 @@ class Subject:
     relative_to_scale  parity.atol counts in units of each output's largest reference magnitude
     variant      name of the candidate, for messages
     engine       facts of the engine that serves it
+    asked_opset  the opset an exporter was asked for; None for a model that was handed over as it is
     """
 
     contract: Contract
@@ -75,6 +76,7 @@ class Subject:
     score: Score | None = None
     parent_score: Score | None = None
     speed: Speed | None = None
+    asked_opset: int | None = None
 
 
 class Gate(Protocol):

@@ -1,0 +1,77 @@
+"""parity: the candidate answers as the original does, at the worst element of every output, on every probe. NaN is failure."""
+
+from __future__ import annotations
+
+from tauten.measure.compare import Difference, scale_of, weight, worst_of
+from tauten.spec.judging import Probe, Subject
+from tauten.spec.verdict import Status, Verdict
+
+NAME = "parity"
+
+
+def judge(subject: Subject) -> Verdict:
+    """Compares with the reference runner. Skipped where there is no original to compare with."""
+    if subject.reference is None:
+        return Verdict(name=NAME, status=Status.SKIPPED, message="there is no original to compare with")
+    found = [(probe, _differences(subject, probe)) for probe in subject.probes]
+    per_output: dict[str, tuple[Difference, Probe]] = {}
+    for probe, differences in found:
+        for name, difference in differences.items():
+            if name not in per_output or weight(difference, probe) > weight(*per_output[name]):
+                per_output[name] = (difference, probe)
+    worst, probe = max(per_output.values(), key=lambda pair: weight(*pair))
+    broken = [p for p, differences in found if not all(d.held for d in differences.values())]
+    return Verdict(
+        name=NAME,
+        status=Status.HELD if worst.held else Status.BROKEN,
+        measured=worst.measured,
+        limit=worst.limit,
+        unit="max_abs",
+        samples=len(subject.probes),
+        message=_message(subject, worst, probe, broken),
+        fix="" if worst.held else _fix(subject, broken),
+        evidence={
+            "outputs": {name: d.as_evidence(probe=p.name) for name, (d, p) in per_output.items()},
+            "broken_probes": [p.name for p in broken],
+        },
+    )
+
+
+def _differences(subject: Subject, probe: Probe) -> dict[str, Difference]:
+    assert subject.reference is not None
+    scale = None if subject.relative_to_scale else scale_of(probe)
+    got, want = subject.delivered(probe.inputs), subject.reference(probe.inputs)
+    return worst_of(got, want, subject.parity, subject.contract.outputs, scale=scale)
+
+
+def _message(subject: Subject, worst: Difference, probe: Probe, broken: list[Probe]) -> str:
+    if worst.held:
+        return f"{len(subject.contract.outputs)} outputs agree with the original on {len(subject.probes)} probes"
+    text = (
+        f"{worst.told()} on probe '{probe.name}', allowed is {worst.limit:.3g} ({len(broken)} of {len(subject.probes)} probes)"
+    )
+    if (where := _only_at(subject, broken)) is not None:
+        text += f"; it differs only where {where[0]} = {where[1]}: the code takes another way at that size"
+    return text
+
+
+def _fix(subject: Subject, broken: list[Probe]) -> str:
+    if (where := _only_at(subject, broken)) is not None:
+        return f"do not branch on the size of {where[0]!r} in forward, or leave that size out: axes.{where[0]}"
+    kinds = {p.kind for p in broken}
+    if len(broken) < len(subject.probes) and all(k.startswith("mask") for k in kinds):
+        return "guard against rows that are masked entirely (divide by max(count, 1)), and mask with a finite number"
+    if subject.relative_to_scale:
+        return "use another precision scheme: this one moves the answers further than it declares"
+    return "try the other exporter, or compare layer by layer to find the operator; a wider tolerances.parity hides it"
+
+
+def _only_at(subject: Subject, broken: list[Probe]) -> tuple[str, int] | None:
+    """The axis and the one size at which every broken probe is, and no other."""
+    for axis in dict.fromkeys(a for p in subject.probes for a in p.sizes):
+        sizes = {p.sizes.get(axis) for p in broken}
+        at = [p for p in subject.probes if p.sizes.get(axis) in sizes]
+        size = next(iter(sizes), None)
+        if len(sizes) == 1 and size is not None and len(at) == len(broken) and len(at) < len(subject.probes):
+            return axis, size
+    return None
