@@ -11,7 +11,11 @@ from tauten.spec.lifecycle import State
 
 @dataclass(frozen=True, slots=True)
 class BatchRan:
-    """One run of an engine. Durations in seconds; one entry per request in the tuples."""
+    """One run of an engine. Durations in seconds; one entry per request in the tuples.
+
+    rows         rows that ran, of which `padded_rows` were filled up to a bucket
+    sizes        of the axes other than batch, as run
+    """
 
     model: str
     version: str
@@ -43,7 +47,18 @@ class StateChanged:
     took_s: float = 0.0
 
 
-Event = BatchRan | RequestRefused | StateChanged
+@dataclass(frozen=True, slots=True)
+class WorkerChanged:
+    """An instance crashed (`healthy` false) or serves again. `crashes` counts since it was started."""
+
+    model: str
+    version: str
+    healthy: bool
+    crashes: int
+    reason: str = ""
+
+
+Event = BatchRan | RequestRefused | StateChanged | WorkerChanged
 Sink = Callable[[Event], None]
 
 
