@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tauten.govern import availability, drift, errors, integrity, jitter, latency, memory, memory_growth
-from tauten.govern.observed import Moved, Observed
 from tauten.measure.load import Observations
+from tauten.measure.observed import Moved, Observed
 from tauten.spec.contract import Contract
 from tauten.spec.verdict import Status, Verdict
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tauten.govern.observed import Finding, Observed
+from tauten.govern._finding import Finding
+from tauten.measure.observed import Observed
 from tauten.spec.contract import Contract
 from tauten.spec.verdict import Status, Verdict
 

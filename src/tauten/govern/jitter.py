@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from tauten.govern.observed import Finding, Observed
+from tauten.govern._finding import Finding
 from tauten.measure.digests import Digest, Quantile, samples_needed
+from tauten.measure.observed import Observed
 from tauten.spec.contract import Contract
 from tauten.spec.verdict import Status, Verdict
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil
 
-from tauten.govern.observed import Finding, Observed
+from tauten.govern._finding import Finding
 from tauten.measure.digests import CONFIDENCE, Digest, Quantile, samples_needed
+from tauten.measure.observed import Observed
 from tauten.spec.contract import Contract
 from tauten.spec.verdict import Status, Verdict
 

@@ -11,7 +11,8 @@ from math import sqrt
 
 import numpy as np
 
-from tauten.govern.observed import Finding, Observed
+from tauten.govern._finding import Finding
+from tauten.measure.observed import Observed
 from tauten.spec.contract import Contract
 from tauten.spec.verdict import Status, Verdict
 
