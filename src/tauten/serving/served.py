@@ -57,7 +57,7 @@ class Served:
         self, prepared: Prepared, limits: QueueLimits, sink: Sink, clock: Callable[[], float], died: Callable[[str], None]
     ) -> None:
         self.bundle, self.contract, self.processor = prepared.bundle, prepared.contract, prepared.processor
-        self.signature: Signature = prepared.bundle.manifest.signature
+        self.signature: Signature = prepared.contract.signature  # keeps the order of the contract
         self.facts = prepared.sessions[0].facts()
         self.max_rows = prepared.settings.batch
         self._split = prepared.batch_independent

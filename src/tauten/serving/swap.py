@@ -22,6 +22,7 @@ from tauten.serving.served import Prepared
 from tauten.serving.shapes import Shapes
 from tauten.spec import plugins
 from tauten.spec.bundle import MANIFEST, Bundle
+from tauten.spec.contract import Contract
 from tauten.spec.engine import Engine, ServingSettings, Session, Tensors
 from tauten.spec.errors import BadBundle, EngineFailed
 from tauten.spec.judging import Probe
@@ -85,7 +86,8 @@ def prepare(bundle: Bundle, load: Load = plugins.load, cpus: int | None = None) 
     """
     variant = bundle.variant()
     settings = _capped(_checked(bundle.settings()), allowed_cpus() if cpus is None else cpus)
-    contract, signature = bundle.contract(), bundle.manifest.signature
+    contract = bundle.contract()
+    signature = contract.signature  # the manifest's is the same, in another order
     engine: Engine = load("engines", settings.engine)
     golden = _golden(bundle)
 
@@ -95,7 +97,7 @@ def prepare(bundle: Bundle, load: Load = plugins.load, cpus: int | None = None) 
             check_ports(session, signature)
             warm(session, signature, settings, whole=not variant.batch_independent)
             for probe, want in golden:
-                _hold(probe, session.run(probe.inputs), want, bundle)
+                _hold(probe, session.run(probe.inputs), want, contract)
         except BaseException:
             session.close()
             raise
@@ -222,9 +224,9 @@ def _probes(path: Path) -> dict[str, dict[str, Array]]:
     return found
 
 
-def _hold(probe: Probe, got: Tensors, want: Tensors, bundle: Bundle) -> None:
-    outputs, tolerance = bundle.manifest.signature.outputs, bundle.contract().tolerances.parity
-    found = most_excessive(worst_of(got, want, tolerance, outputs, scale=scale_of(probe)).values())
+def _hold(probe: Probe, got: Tensors, want: Tensors, contract: Contract) -> None:
+    apart = worst_of(got, want, contract.tolerances.parity, contract.outputs, scale=scale_of(probe))
+    found = most_excessive(apart.values())
     if not found.held:
         raise EngineFailed(f"golden probe {probe.name!r} is answered otherwise than when the bundle was sealed: "
                            f"{found.told()}, allowed is {found.limit:.3g}",

@@ -169,8 +169,8 @@ class Contract(_Part, frozen=True):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the canonical form: independent of comments, order and white space in the file."""
-        return "sha256:" + hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
+        """SHA-256 of the canonical form: independent of comments, order, white space, and of defaults that are written out."""
+        return "sha256:" + hashlib.sha256(msgspec.json.encode(_canonical(self), order="deterministic")).hexdigest()
 
     @staticmethod
     def schema() -> dict[str, Any]:
@@ -200,6 +200,16 @@ def _trouble(contract: Contract) -> str:
     if unknown := [n for n in contract.privacy.private if n not in contract.inputs and n not in contract.outputs]:
         return f"privacy.private names {unknown[0]!r}, which is neither an input nor an output"
     return ""
+
+
+def _canonical(value: Any) -> Any:
+    """Plain data without whatever equals its default. (The library's own omission goes by identity, so it is no help here.)"""
+    if isinstance(value, msgspec.Struct):
+        fields = ((f, getattr(value, f.name)) for f in msgspec.structs.fields(value))
+        return {f.encode_name: _canonical(v) for f, v in fields if v != f.default or type(v) is not type(f.default)}
+    if isinstance(value, dict):
+        return {k: _canonical(v) for k, v in value.items()}
+    return [_canonical(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 _KNOWN_KEYS = sorted(
