@@ -5,9 +5,10 @@ There is no waiting for company: an idle instance starts what is there at once, 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from math import ceil
 from typing import Generic, Protocol, TypeVar
 
 REACH = 512  # how many waiting requests are looked at for mates of the oldest
@@ -31,9 +32,10 @@ T = TypeVar("T", bound=Waiting)
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`max_rows` in one run. A single request with more rows goes alone."""
+    """`max_rows` in one run; a single request with more rows goes alone. `instances` share what waits."""
 
     max_rows: int
+    instances: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +46,37 @@ class Decision(Generic[T]):
     expired: tuple[T, ...]
 
 
-def decide(now: float, waiting: Iterable[T], policy: Policy) -> Decision[T]:
+def decide(now: float, waiting: Collection[T], policy: Policy) -> Decision[T]:
     """The oldest request decides the bucket; younger ones of its key fill the batch as far as rows allow.
 
-    The oldest always starts, so a request can be passed over at most once for each request that was ahead of it.
+    The oldest always starts, so a request can be passed over at most once for each request that was ahead of it. Where several
+    instances run, each takes its share, so that none idles while another has all.
     """
     start: list[T] = []
     expired: list[T] = []
-    room = 0
+    rows = limit = 0
     for one in islice(waiting, REACH):
         if one.deadline is not None and one.deadline <= now:
             expired.append(one)
         elif not start:
             start.append(one)
-            room = policy.max_rows - one.rows if one.key is not None else 0
-        elif one.key == start[0].key and one.rows <= room:
+            rows, limit = one.rows, _share(one, waiting, policy)
+        elif one.key == start[0].key and rows + one.rows <= limit:
             start.append(one)
-            room -= one.rows
-        if start and room <= 0:
+            rows += one.rows
+        if start and rows >= limit:
             break
     return Decision(tuple(start), tuple(expired))
+
+
+def _share(first: T, waiting: Collection[T], policy: Policy) -> int:
+    """How many rows the batch of `first` may have."""
+    if first.key is None:
+        return 0
+    if policy.instances == 1:
+        return policy.max_rows
+    rows = sum(w.rows for w in islice(waiting, REACH) if w.key == first.key)
+    return min(policy.max_rows, ceil(rows / policy.instances))
 
 
 def split(rows: int, limit: int) -> Iterator[slice]:

@@ -63,7 +63,7 @@ class Served:
         self._split = prepared.batch_independent
         self._shapes = Shapes(self.signature, prepared.settings)
         self._admission = Admission(limits)
-        self._room = Room(Policy(max_rows=self.max_rows), clock)
+        self._room = Room(Policy(self.max_rows, len(prepared.sessions)), clock)
         self._clock, self._sink, self._died = clock, sink, died
         self._loop = asyncio.get_running_loop()
         self._rows_per_s: float | None = None
