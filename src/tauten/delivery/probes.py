@@ -170,7 +170,8 @@ def _random(spec: TensorSpec, shape: tuple[int, ...], rng: Rng, mask: Callable[[
     if spec.element.floating:
         return _floats(spec, rng.uniform(*spec.range, size=shape) if spec.range else rng.standard_normal(shape))
     low, high = spec.range or (0, 1)
-    return rng.integers(math.ceil(low), math.floor(high), size=shape, endpoint=True).astype(spec.element.numpy)
+    bounds = max(math.ceil(low), -(2**63)), min(math.floor(high), 2**63 - 1)
+    return rng.integers(*bounds, size=shape, endpoint=True).astype(spec.element.numpy)
 
 
 def _at_limit(end: int) -> Fill:
@@ -207,7 +208,8 @@ def _defaults(spec: TensorSpec, shape: tuple[int, ...], rng: Rng) -> Array:
 def _floats(spec: TensorSpec, values: Array) -> Array:
     if spec.dtype == "bfloat16":  # carried as the upper half of a float32
         return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    return values.astype(spec.element.numpy)
+    with np.errstate(over="ignore"):  # a range that the type cannot hold: the gate `finite` refuses it
+        return values.astype(spec.element.numpy)
 
 
 def _ones(shape: tuple[int, ...], _: Rng) -> Array:

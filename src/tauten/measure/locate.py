@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -25,21 +25,44 @@ def first_change(graph: Graph | None, taps: Taps | None, runs: tuple[Tensors, Te
 
     `runs` are the inputs of the two runs. None where the graph cannot be instrumented, or where nothing inside changes.
     """
+    for node, (before, after) in _inner_values(graph, taps, runs):
+        if _changed(before, after, align):
+            return node
+    return None
+
+
+def first_non_finite(graph: Graph | None, taps: Taps | None, inputs: Tensors) -> Node | None:
+    """The first node that makes NaN, or else the first that makes an infinity: masks hold infinities on purpose."""
+    infinite: Node | None = None
+    for node, (value,) in _inner_values(graph, taps, (inputs,)):
+        if value.dtype.kind != "f":
+            continue
+        if np.isnan(value).any():
+            return node
+        if infinite is None and not np.isfinite(value).all():
+            infinite = node
+    return infinite
+
+
+def _inner_values(
+    graph: Graph | None, taps: Taps | None, runs: tuple[Tensors, ...]
+) -> Iterator[tuple[Node, tuple[Array, ...]]]:
+    """Every output of every node in order, with its value in each run."""
     if graph is None or taps is None:
-        return None
-    nodes = [n for n in graph.nodes if n.depth == 0 and n.op != "Constant"]
-    values = [(name, node) for node in nodes for name in node.outputs if name]
+        return
+    values = [
+        (name, node) for node in graph.nodes if node.depth == 0 and node.op != "Constant" for name in node.outputs if name
+    ]
     for start in range(0, len(values), AT_ONCE):
         part = values[start : start + AT_ONCE]
         try:
             run = taps(tuple(name for name, _ in part))
-            before, after = (run(inputs) for inputs in runs)
+            found = [run(inputs) for inputs in runs]
         except (BadInput, EngineFailed, Unsupported):  # a kind of value that numpy cannot carry: the rest is still looked at
             continue
         for name, node in part:
-            if name in before and name in after and _changed(before[name], after[name], align):
-                return node
-    return None
+            if all(name in outputs for outputs in found):
+                yield node, tuple(outputs[name] for outputs in found)
 
 
 def _changed(before: Array, after: Array, align: Align) -> bool:

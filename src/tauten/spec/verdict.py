@@ -41,6 +41,25 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return self.status in {Status.HELD, Status.WAIVED, Status.SKIPPED}
 
 
+def from_troubles(
+    name: str, troubles: Sequence[tuple[str, str]], *, fine: str, unit: str, samples: int, evidence: dict[str, Any]
+) -> Verdict:
+    """A verdict on a list of (what is wrong, the fix): the message tells the first, the evidence all."""
+    what, fix = troubles[0] if troubles else (fine, "")
+    more = f" (and {len(troubles) - 1} more)" if len(troubles) > 1 else ""
+    return Verdict(
+        name=name,
+        status=Status.BROKEN if troubles else Status.HELD,
+        message=what + more,
+        measured=float(len(troubles)),
+        limit=0.0,
+        unit=unit,
+        samples=samples,
+        fix=fix,
+        evidence={**evidence, "troubles": [what for what, _ in troubles]},
+    )
+
+
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """All verdicts on one subject under one contract. `subject` and `contract` are digests."""
 
