@@ -87,7 +87,7 @@ def test_left_out_inputs_have_their_default() -> None:
     outputs = {"y": {"dtype": "float32", "shape": ["batch", 2]}}
     shapes = Shapes(signature(inputs=inputs, outputs=outputs), SETTINGS)
     complete = shapes.complete({"x": np.zeros((2, 2), np.float32)}, {"batch": 2})
-    assert (complete["t"].tolist(), complete["t"].dtype) == ([3, 3], np.int8)
+    assert (complete["t"].tolist(), str(complete["t"].dtype)) == ([3, 3], "int8")
 
 
 def test_a_left_out_input_whose_axis_nobody_sent_is_named() -> None:

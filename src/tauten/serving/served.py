@@ -67,6 +67,7 @@ class Served:
         self._clock, self._sink, self._died = clock, sink, died
         self._loop = asyncio.get_running_loop()
         self._rows_per_s: float | None = None
+        self._dead = 0
         around = Surroundings(self._room, self._shapes, prepared.open, clock, self._hand_over, self._tell)
         name = f"{prepared.bundle.manifest.name}/{prepared.bundle.manifest.version}"
         self._workers = [Worker(f"{name}#{i}", s, around) for i, s in enumerate(prepared.sessions)]
@@ -179,13 +180,14 @@ class Served:
         )
 
     def _tell(self, worker: Worker) -> None:
-        """Called in a worker's thread."""
-        self._loop.call_soon_threadsafe(self._changed, worker.healthy, worker.crashes, worker.reason)
+        """Called in a worker's thread; what it says then is handed over, for the worker goes on."""
+        self._loop.call_soon_threadsafe(self._changed, worker.healthy, worker.crashes, worker.reason, worker.dead)
 
-    def _changed(self, healthy: bool, crashes: int, reason: str) -> None:
+    def _changed(self, healthy: bool, crashes: int, reason: str, dead: bool) -> None:
         manifest = self.bundle.manifest
         self._sink(WorkerChanged(manifest.name, manifest.version, healthy, crashes, reason))
-        if all(w.dead for w in self._workers):
+        self._dead += dead
+        if self._dead == len(self._workers):
             self.refuse(reason)
             self._died(reason)
 
