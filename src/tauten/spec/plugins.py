@@ -1,8 +1,8 @@
 """The modules of a folder by name: listed without importing, imported when asked for.
 
-The name of a plug-in is the name of its file. A module whose third-party package is missing names the extra in a
-top-level constant `EXTRA = "torch"`, which is read from its source, since it cannot be imported then. Out-of-tree plug-ins are
-entry points of the group `tauten.<folder>`.
+The name of a plug-in is the name of its file, or of its folder where it outgrew one file; what begins with an underscore is
+none. A module whose third-party package is missing names the extra in a top-level constant `EXTRA = "torch"`, which is read
+from its source, since it cannot be imported then. Out-of-tree plug-ins are entry points of the group `tauten.<folder>`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from tauten.spec.errors import BadUsage, MissingExtra
 
 def names(folder: str) -> list[str]:
     """Names of the plug-ins in `tauten.<folder>` and of those that other packages bring, sorted."""
-    own = {p.stem for p in _root(folder).glob("*.py") if not p.stem.startswith("_")}
-    return sorted(own | {e.name for e in entry_points(group=f"tauten.{folder}")})
+    root = _root(folder)
+    own = {p.stem for p in root.glob("*.py")} | {p.parent.name for p in root.glob("*/__init__.py")}
+    return sorted({n for n in own if not n.startswith("_")} | {e.name for e in entry_points(group=f"tauten.{folder}")})
 
 
 def load(folder: str, name: str) -> ModuleType:
@@ -46,13 +47,16 @@ def load(folder: str, name: str) -> ModuleType:
 
 def _root(folder: str) -> Path:
     spec = importlib.util.find_spec(f"tauten.{folder}")
-    assert spec is not None and spec.submodule_search_locations, f"bug: no package tauten.{folder}"
+    assert spec is not None, f"bug: no package tauten.{folder}"
+    assert spec.submodule_search_locations, f"bug: tauten.{folder} is no package"
     return Path(next(iter(spec.submodule_search_locations)))
 
 
 def _extra(folder: str, name: str) -> str:
     """The constant EXTRA of a module, read from its source without importing it."""
-    for statement in ast.parse((_root(folder) / f"{name}.py").read_text(encoding="utf-8")).body:
+    file = _root(folder) / f"{name}.py"
+    source = file if file.exists() else _root(folder) / name / "__init__.py"
+    for statement in ast.parse(source.read_text(encoding="utf-8")).body:
         match statement:
             case ast.Assign(targets=[ast.Name(id="EXTRA")], value=ast.Constant(value=str(extra))):
                 return extra
