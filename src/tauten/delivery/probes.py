@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tauten.measure.draw import draw, draw_all, mask_like
 from tauten.spec.contract import Contract
 from tauten.spec.engine import Tensors
 from tauten.spec.judging import Probe
@@ -45,15 +46,15 @@ def make_probes(contract: Contract, *, seed: int = 0, samples: Sequence[Tensors]
         room -= cost
         rng = np.random.default_rng([seed, len(made)])
         label = " ".join(f"{axis}={size}" for axis, size in plan.sizes.items())
-        inputs = {name: plan.fill(spec, spec.sized(dict(plan.sizes)), rng) for name, spec in contract.inputs.items()}
+        with np.errstate(over="ignore"):  # a range that the type cannot hold: the gate `finite` refuses it
+            inputs = {name: plan.fill(spec, spec.sized(dict(plan.sizes)), rng) for name, spec in contract.inputs.items()}
         made.append(Probe(f"{plan.kind} {label}".strip(), plan.kind, dict(plan.sizes), inputs))
     return (*given, *made)
 
 
 def sample(contract: Contract, sizes: Sizes, *, seed: int = 0) -> dict[str, Array]:
     """One input of the given axis sizes with ordinary values: drawn from the declared ranges, masks all ones."""
-    rng = np.random.default_rng(seed)
-    return {name: _random(spec, spec.sized(dict(sizes)), rng, mask=_ones) for name, spec in contract.inputs.items()}
+    return draw_all(contract.signature, sizes, seed=seed)
 
 
 Fill = Callable[[TensorSpec, tuple[int, ...], Rng], Array]
@@ -134,11 +135,6 @@ def _elements(contract: Contract, sizes: Sizes) -> int:
     return sum(math.prod(spec.sized(dict(sizes))) for spec in contract.inputs.values())
 
 
-def mask_like(spec: TensorSpec) -> bool:
-    """Whether an input looks like a mask: truth values, or integers that are 0 or 1."""
-    return spec.dtype == "bool" or (spec.element.integer and spec.range == (0, 1))
-
-
 def _kinds(inputs: Mapping[str, TensorSpec]) -> Iterable[tuple[str, Fill]]:
     """Value patterns that make sense for these inputs."""
     specs = list(inputs.values())
@@ -162,16 +158,12 @@ def _natural(spec: TensorSpec, shape: tuple[int, ...], rng: Rng) -> Array:
 
 
 def _random(spec: TensorSpec, shape: tuple[int, ...], rng: Rng, mask: Callable[[tuple[int, ...], Rng], Array]) -> Array:
-    """Drawn from the range; without one: standard normal floats, zeros and ones as integers, words as strings."""
+    """Ordinary values, but every kind of string, and masks of the given pattern."""
     if spec.dtype == "string":
         return np.array([WORDS[i] for i in rng.integers(len(WORDS), size=math.prod(shape))], dtype=object).reshape(shape)
     if mask_like(spec):
         return mask(shape, rng).astype(spec.element.numpy)
-    if spec.element.floating:
-        return _floats(spec, rng.uniform(*spec.range, size=shape) if spec.range else rng.standard_normal(shape))
-    low, high = spec.range or (0, 1)
-    bounds = max(math.ceil(low), -(2**63)), min(math.floor(high), 2**63 - 1)
-    return rng.integers(*bounds, size=shape, endpoint=True).astype(spec.element.numpy)
+    return draw(spec, shape, rng)
 
 
 def _at_limit(end: int) -> Fill:
@@ -208,8 +200,7 @@ def _defaults(spec: TensorSpec, shape: tuple[int, ...], rng: Rng) -> Array:
 def _floats(spec: TensorSpec, values: Array) -> Array:
     if spec.dtype == "bfloat16":  # carried as the upper half of a float32
         return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    with np.errstate(over="ignore"):  # a range that the type cannot hold: the gate `finite` refuses it
-        return values.astype(spec.element.numpy)
+    return values.astype(spec.element.numpy)
 
 
 def _ones(shape: tuple[int, ...], _: Rng) -> Array:
