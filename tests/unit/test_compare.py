@@ -30,6 +30,16 @@ def test_the_worst_element_is_the_one_that_exceeds_its_own_limit_by_most() -> No
     assert found.told() == "y[1] differs by 0.2"
 
 
+def test_where_all_hold_the_one_nearest_to_its_limit_is_told() -> None:
+    found = worst(floats(100.0, 1.00001), floats(100.0, 1.0), Tolerance(atol=1e-3))
+    assert (found.index, found.held) == ((1,), True)
+    assert found.excess == pytest.approx(0.01, rel=0.05)
+
+
+def test_with_nothing_allowed_the_largest_difference_is_told() -> None:
+    assert worst(floats(1.1, 1.5, 1.2), floats(1, 1, 1), EXACT).index == (1,)
+
+
 def test_atol_counts_in_units_of_scale() -> None:
     assert not worst(floats(1.5), floats(1.0), Tolerance(atol=0.1)).held
     assert worst(floats(1.5), floats(1.0), Tolerance(atol=0.1), scale=10.0).held

@@ -132,6 +132,7 @@ axis = st.tuples(st.integers(1, 20), st.integers(0, 20)).map(lambda p: {"min": p
 def test_every_probe_fits_the_contract_and_is_made_the_same_again(a: Any, b: Any, dtype: str, seed: int) -> None:
     made = contract({"x": {"dtype": dtype, "shape": ["batch", "n"]}}, {"batch": a, "n": b})
     first, second = make_probes(made, seed=seed), make_probes(made, seed=seed)
+    assert len({p.name for p in first}) == len(first)  # answers are remembered by name
     for p, q in zip(first, second, strict=True):
         assert made.signature.check(p.inputs) == p.sizes
         assert p.name == q.name

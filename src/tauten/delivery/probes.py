@@ -74,7 +74,7 @@ def _plans(contract: Contract) -> Iterator[_Plan]:
     usual = {name: _fit(axis, axis.optimum) for name, axis in bounds.items()}
     few = {**usual, BATCH: _fit(bounds[BATCH], min(4, bounds[BATCH].max))} if BATCH in bounds else usual
     seen: set[tuple[tuple[str, int], ...]] = set()
-    for number, sizes in enumerate([usual, *_corners(bounds), *_sweeps(bounds)]):
+    for number, sizes in enumerate([usual, *_corners(bounds), *_sweeps(bounds), few]):
         key = tuple(sorted(sizes.items()))
         if key not in seen:
             seen.add(key)
@@ -138,7 +138,6 @@ def _elements(contract: Contract, sizes: Sizes) -> int:
 def _kinds(inputs: Mapping[str, TensorSpec]) -> Iterable[tuple[str, Fill]]:
     """Value patterns that make sense for these inputs."""
     specs = list(inputs.values())
-    yield "random", _natural
     if any(s.range is not None and not mask_like(s) for s in specs):
         yield "low", _at_limit(0)
         yield "high", _at_limit(1)

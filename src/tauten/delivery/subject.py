@@ -153,6 +153,7 @@ def _lazy(make: Callable[[], tuple[Runner, Close]], stack: ExitStack) -> Runner:
 def _remembering(run: Runner, probes: Sequence[Probe], answers: dict[str, dict[str, Array]]) -> Runner:
     """Answers each probe once: several gates look at the same answers. Other inputs are run every time."""
     names = {id(p.inputs): p.name for p in probes}
+    assert len(set(names.values())) == len(probes), "bug: two probes have one name"
 
     def remembered(inputs: Tensors) -> dict[str, Array]:
         name = names.get(id(inputs))

@@ -22,7 +22,7 @@ PROBES = 12
 OTHER_THREADS = "threads="  # names of runners that are held to tolerances.batch begin with it
 ORIGINAL = "the original"
 RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
-_FIX = "call eval() on every layer; with F.dropout(x, p) pass training=self.training, since its default is True"
+_FIX = "call eval() on every layer; F.dropout needs training=self.training, since its default is True"
 
 
 def judge(subject: Subject) -> Verdict:

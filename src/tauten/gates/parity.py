@@ -21,6 +21,7 @@ def judge(subject: Subject) -> Verdict:
                 per_output[name] = (difference, probe)
     worst, probe = max(per_output.values(), key=lambda pair: weight(*pair))
     broken = [p for p, differences in found if not all(d.held for d in differences.values())]
+    text, fix = _told(subject, worst, probe, broken)
     return Verdict(
         name=NAME,
         status=Status.HELD if worst.held else Status.BROKEN,
@@ -28,8 +29,8 @@ def judge(subject: Subject) -> Verdict:
         limit=worst.limit,
         unit="max_abs",
         samples=len(subject.probes),
-        message=_message(subject, worst, probe, broken),
-        fix="" if worst.held else _fix(subject, broken),
+        message=text,
+        fix=fix,
         evidence={
             "outputs": {name: d.as_evidence(probe=p.name) for name, (d, p) in per_output.items()},
             "broken_probes": [p.name for p in broken],
@@ -44,26 +45,36 @@ def _differences(subject: Subject, probe: Probe) -> dict[str, Difference]:
     return worst_of(got, want, subject.parity, subject.contract.outputs, scale=scale)
 
 
-def _message(subject: Subject, worst: Difference, probe: Probe, broken: list[Probe]) -> str:
+def _told(subject: Subject, worst: Difference, probe: Probe, broken: list[Probe]) -> tuple[str, str]:
+    """The message and the fix, as far as the pattern of what is broken tells the cause."""
     if worst.held:
-        return f"{len(subject.contract.outputs)} outputs agree with the original on {len(subject.probes)} probes"
+        return f"{len(subject.contract.outputs)} outputs agree with the original on {len(subject.probes)} probes", ""
     text = (
         f"{worst.told()} on probe '{probe.name}', allowed is {worst.limit:.3g} ({len(broken)} of {len(subject.probes)} probes)"
     )
+    if _moody(subject, probe):
+        return (f"{text}; the original differs from itself too: something random is live in it",
+                "call eval() on every layer; F.dropout needs training=self.training, since its default is True")  # fmt: skip
     if (where := _only_at(subject, broken)) is not None:
-        text += f"; it differs only where {where[0]} = {where[1]}: the code takes another way at that size"
-    return text
-
-
-def _fix(subject: Subject, broken: list[Probe]) -> str:
-    if (where := _only_at(subject, broken)) is not None:
-        return f"do not branch on the size of {where[0]!r} in forward, or leave that size out: axes.{where[0]}"
-    kinds = {p.kind for p in broken}
-    if len(broken) < len(subject.probes) and all(k.startswith("mask") for k in kinds):
-        return "guard against rows that are masked entirely (divide by max(count, 1)), and mask with a finite number"
+        axis, size = where
+        return (f"{text}; it differs only where {axis} = {size}: the code takes another way at that size",
+                f"do not branch on the size of {axis!r} in forward, or leave that size out: axes.{axis}")  # fmt: skip
+    if len(broken) < len(subject.probes) and all(p.kind.startswith("mask") for p in broken):
+        return text, "guard against rows that are masked entirely (divide by max(count, 1)), and mask with a finite number"
     if subject.relative_to_scale:
-        return "use another precision scheme: this one moves the answers further than it declares"
-    return "try the other exporter, or compare layer by layer to find the operator; a wider tolerances.parity hides it"
+        return text, "use another precision scheme: this one moves the answers further than it declares"
+    return text, "try the other exporter, or compare layer by layer to find the operator; a wider tolerances.parity hides it"
+
+
+def _moody(subject: Subject, probe: Probe) -> bool:
+    """Whether the original answers this probe otherwise when it is asked again."""
+    if subject.reference is None or subject.reference_again is None:
+        return False
+    first, second = subject.reference(probe.inputs), subject.reference_again(probe.inputs)
+    again = worst_of(
+        second, first, subject.contract.tolerances.batch, subject.contract.outputs, scale=scale_of(probe), nan_agrees=True
+    )
+    return not all(d.held for d in again.values())
 
 
 def _only_at(subject: Subject, broken: list[Probe]) -> tuple[str, int] | None:

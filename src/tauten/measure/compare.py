@@ -20,7 +20,7 @@ BEYOND = "large"  # kind of a probe whose values lie beyond anything that the co
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The element that exceeds its limit by most, or comes nearest to it.
+    """The element that is furthest beyond its own limit, or comes nearest to it.
 
     max_abs  |got - want| there; infinite where the two cannot be compared, and `reason` says why
     limit    what the tolerance allows there
@@ -35,12 +35,12 @@ class Difference:
 
     @property
     def excess(self) -> float:
-        """How much too far apart: above zero is a failure."""
-        return self.max_abs - self.limit
+        """How many times its limit: above one is a failure."""
+        return _times(self.max_abs, self.limit)
 
     @property
     def held(self) -> bool:
-        return self.excess <= 0
+        return self.max_abs <= self.limit
 
     @property
     def measured(self) -> float | None:
@@ -83,7 +83,10 @@ def worst(
     apart = (
         np.where((got != want) & (apart == 0.0) & ~np.isnan(a), 1.0, apart) if got.dtype.kind in "iub" and not bits else apart
     )
-    place = np.unravel_index(int(np.argmax(apart - allowed)), got.shape)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        times = np.where(apart == 0.0, 0.0, apart / allowed)
+    most = times == times.max()
+    place = np.unravel_index(int(np.argmax(np.where(most, apart, -1.0))), got.shape)
     index = tuple(int(i) for i in place)
     found = Difference(output, float(apart[place]), float(allowed[place]), index)
     if math.isfinite(found.max_abs):
@@ -117,8 +120,14 @@ def worst_of(
     return found
 
 
+def _times(apart: float, allowed: float) -> float:
+    if apart == 0.0:
+        return 0.0
+    return apart / allowed if allowed else math.inf
+
+
 def most_excessive(differences: Iterable[Difference]) -> Difference:
-    """The one that exceeds its limit by most."""
+    """The one that is furthest beyond its limit."""
     return max(differences, key=lambda d: (d.excess, d.max_abs))
 
 
