@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -66,24 +67,33 @@ def encode_reply(reply: InferReply, wishes: Wishes, *, signature: Callable[[], S
     return Message((text, *parts), len(text) if parts else None)
 
 
-def decode_reply(body: bytes, head_length: int | None) -> InferReply:
-    """The reply a server sent, bfloat16 as its bits in uint16. Raises BadRequest where it is none."""
+@dataclass(slots=True)
+class Decoded(InferReply):
+    """A reply as a client sees it: also the datatype of every output, since bfloat16 is carried in uint16."""
+
+    datatypes: dict[str, str] = field(default_factory=dict)
+
+
+def decode_reply(body: bytes, head_length: int | None) -> Decoded:
+    """The reply a server sent. Raises BadRequest where it is none."""
     head = read_json(_HEAD, body if head_length is None else body[:head_length])
     at = len(body) if head_length is None else head_length
-    outputs: dict[str, Array] = {}
+    reply = Decoded(head.model_name, head.model_version, {}, head.id, head.parameters or {})
     for output in head.outputs:
         what, shape = f"output {output.name!r}", tuple(output.shape)
         element = payload.element_of(what, output.datatype)
+        reply.datatypes[output.name] = output.datatype
         size = (output.parameters or {}).get(SIZE)
         if isinstance(size, int):
-            if at + size > len(body):
+            if not 0 <= size <= len(body) - at:
                 raise BadRequest(f"{what} announces {size} bytes, {len(body) - at} are there")
-            outputs[output.name] = payload.from_bytes(what, element, shape, body, start=at, size=size)
+            reply.outputs[output.name] = payload.from_bytes(what, element, shape, body, start=at, size=size)
             at += size
         elif output.data is not UNSET:
-            outputs[output.name] = payload.from_json(what, element, shape, bytes(output.data))
-    return InferReply(model=head.model_name, version=head.model_version, outputs=outputs, id=head.id,
-                      parameters=head.parameters or {})  # fmt: skip
+            reply.outputs[output.name] = payload.from_json(what, element, shape, bytes(output.data))
+        else:
+            raise BadRequest(f"{what} has no data")
+    return reply
 
 
 def encode_error(text: str) -> bytes:
