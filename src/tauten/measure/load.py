@@ -115,12 +115,14 @@ class _Generator:
         while True:
             now = self.now()
             self._admit(now)
-            if now >= tick:
+            over = self._over(now)
+            if now >= tick or over:
                 tick = now + TICK_S
                 self._give_up(now)
                 if progress is not None:
-                    progress(now, self.finished - sum(self.errors.values()), sum(self.errors.values()))
-            if self._over(now):
+                    failed = sum(self.errors.values())
+                    progress(now, self.finished - failed, failed)
+            if over:
                 break
             self._wait(min(tick, self._next_due(), plan.seconds if now < plan.seconds else tick))
         return self._observations(time.thread_time() - cpu)
