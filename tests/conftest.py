@@ -142,8 +142,8 @@ class Edge:
 
         async def wait() -> None:
             async with asyncio.timeout(20):
-                while not condition():
-                    await asyncio.sleep(0)  # noqa: ASYNC110  the condition belongs to code under test, which has no event for it
+                while not condition():  # noqa: ASYNC110  the condition is of code under test, which has no event for it
+                    await asyncio.sleep(0)
 
         self.run(wait())
 
