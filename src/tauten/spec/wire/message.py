@@ -84,7 +84,7 @@ def literal(told: str, raw: bytes) -> str:
 
 def _explain(told: str, body: bytes) -> str:
     match = _PATH.match(told)
-    what, path = (match["what"], match["path"]) if match else (told, "")
+    what, path = (match["what"], match["path"].replace("[...]", "")) if match else (told, "")
     if missing := _MISSING.match(what):
         return f"Unable to parse {missing['field']!r}: it is missing{_where(path, body)}"
     return f"Unable to parse {path.rpartition('.')[2] or 'request'!r}: {what}{_where(path, body)}"

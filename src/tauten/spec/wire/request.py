@@ -126,10 +126,11 @@ def decode_request(
             raise BadRequest(f"inference header size should be in range (0, {len(body)}), got: {head_length}",
                              fix="send the byte length of the JSON part in Inference-Header-Content-Length")  # fmt: skip
         plan, start = _plans.of(body[:head_length]), head_length
+    inputs = _arrays(plan, body, start, model)
     if plan.twins:
         _tell_twins(plan, signature())
     deadline = None if plan.timeout_s is None else now + plan.timeout_s
-    request = InferRequest(model=model, version=version, inputs=_arrays(plan, body, start, model), id=plan.id,
+    request = InferRequest(model=model, version=version, inputs=inputs, id=plan.id,
                            outputs=plan.outputs, parameters=plan.parameters, deadline=deadline)  # fmt: skip
     return request, plan.wishes
 
