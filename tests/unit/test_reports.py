@@ -138,12 +138,12 @@ def test_what_is_hostile_is_shown_and_not_obeyed() -> None:
 @pytest.mark.parametrize(
     ("statuses", "word"),
     [([Status.HELD, Status.SKIPPED], "Held: all 2 verdicts"), ([Status.UNDECIDED], "Undecided: gate_undecided"),
-     ([Status.BROKEN, Status.UNDECIDED], "Not held: gate_broken, gate_undecided")],
+     ([Status.BROKEN, Status.UNDECIDED], "Not held: gate_broken")],
 )  # fmt: skip
 def test_the_headline(statuses: list[Status], word: str) -> None:
     judgement = Judgement(subject="", contract="", verdicts=tuple(verdict(f"gate_{s}", s) for s in statuses))
     page = Page(render(ReportData(title="t", sections=(Section(title="s", judgement=judgement),))))
-    assert word in re.sub(r"\s+", " ", page.text).replace(" :", ":")
+    assert word in re.sub(r"\s+", " ", page.text)
 
 
 def test_an_empty_report_and_a_load_alone() -> None:

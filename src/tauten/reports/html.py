@@ -26,13 +26,15 @@ def render(data: ReportData) -> str:
         raise MissingExtra("jinja2", "report", needed_for="an HTML report") from error
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     environment.filters.update(num=num, evidence=evidence, digest=digest, seconds=seconds)
+    verdicts = [v for s in data.sections for v in s.judgement.verdicts]
     source = Path(__file__).with_name("report.html.j2").read_text(encoding="utf-8")
     return environment.from_string(source).render(
         data=data,
         word=WORDS[data.status],
         words=WORDS,
         marks=MARKS,
-        verdicts=[v for s in data.sections for v in s.judgement.verdicts],
+        verdicts=verdicts,
+        bad=list(dict.fromkeys(v.name for v in verdicts if v.status is data.status and not v.ok)),
         latency_plots=[
             plots.latency_plot(data.latency, *size) for size in (WIDE, NARROW) if data.latency and data.latency.curve
         ],
