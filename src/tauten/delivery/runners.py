@@ -55,7 +55,7 @@ def tapped(engine: str, model: Path, names: tuple[str, ...]) -> Iterator[Runner]
 
     with tempfile.TemporaryDirectory(prefix="tauten-taps-") as folder:
         copy = Path(folder) / "model.onnx"
-        with_outputs(model, copy, names)
+        with_outputs(model, target=copy, names=names)
         run, close = engine_runner(engine, copy, EngineSettings(graph_level="disabled"))
         try:
             yield run
@@ -117,7 +117,11 @@ class _Child:
         self._errors.close()
 
     def _last_words(self) -> str:
-        self._process.wait(timeout=10)
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:  # it lives but speaks nonsense
+            self._process.kill()
+            self._process.wait()
         self._errors.seek(0)
         lines = self._errors.read()[-4000:].decode("utf-8", "replace").strip().splitlines()
         return lines[-1] if lines else f"exit code {self._process.returncode}"

@@ -17,6 +17,7 @@ from tauten.delivery.original import original
 from tauten.delivery.runners import Close, engine_runner, fresh_process_runner, open_session, tapped
 from tauten.spec.contract import Contract, Tolerance
 from tauten.spec.engine import EngineSettings, Runner, Tensors
+from tauten.spec.errors import EngineFailed, TautenError
 from tauten.spec.graph import Graph
 from tauten.spec.judging import Probe, Score, Speed, Subject
 from tauten.spec.source import Opened
@@ -90,7 +91,21 @@ def _references(contract: Contract, opened: Opened, stack: ExitStack) -> tuple[R
     make = original(opened, contract)
     if make is None:
         return None, None
-    return _lazy(make, stack), _lazy(make, stack) if opened.reference is not None else None
+    return _foreign(_lazy(make, stack)), _foreign(_lazy(make, stack)) if opened.reference is not None else None
+
+
+def _foreign(run: Runner) -> Runner:
+    """Whatever the original's own code raises is told as a failed run: it may be anybody's code."""
+
+    def guarded(inputs: Tensors) -> dict[str, Array]:
+        try:
+            return run(inputs)
+        except TautenError:
+            raise
+        except Exception as error:
+            raise EngineFailed(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}") from error
+
+    return guarded
 
 
 def _conditions(engine: str, wish: Wish, run: Runner, stack: ExitStack) -> Mapping[str, Runner]:

@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 from tauten.measure.compare import Difference, scale_of, weight, worst_of
+from tauten.spec.errors import EngineFailed
 from tauten.spec.judging import Probe, Subject
 from tauten.spec.verdict import Status, Verdict
 
 NAME = "parity"
 
 
+class _OriginalFailed(Exception):
+    """Not an error of ours: there is nothing to compare with on this probe."""
+
+    def __init__(self, probe: Probe, error: EngineFailed) -> None:
+        super().__init__(f"the original itself fails on probe '{probe.name}': {error.message}")
+        self.probe = probe
+
+
 def judge(subject: Subject) -> Verdict:
     """Compares with the reference runner. Skipped where there is no original to compare with."""
     if subject.reference is None:
         return Verdict(name=NAME, status=Status.SKIPPED, message="there is no original to compare with")
-    found = [(probe, _differences(subject, probe)) for probe in subject.probes]
+    try:
+        found = [(probe, _differences(subject, probe)) for probe in subject.probes]
+    except _OriginalFailed as failed:
+        return Verdict(
+            name=NAME,
+            status=Status.BROKEN,
+            message=str(failed),
+            fix="bound the axes by what the original itself can run, or mend it",
+            evidence={"probe": failed.probe.name},
+        )
     per_output: dict[str, tuple[Difference, Probe]] = {}
     for probe, differences in found:
         for name, difference in differences.items():
@@ -41,7 +59,11 @@ def judge(subject: Subject) -> Verdict:
 def _differences(subject: Subject, probe: Probe) -> dict[str, Difference]:
     assert subject.reference is not None
     scale = None if subject.relative_to_scale else scale_of(probe)
-    got, want = subject.delivered(probe.inputs), subject.reference(probe.inputs)
+    try:
+        want = subject.reference(probe.inputs)
+    except EngineFailed as error:
+        raise _OriginalFailed(probe, error) from error
+    got = subject.delivered(probe.inputs)
     return worst_of(got, want, subject.parity, subject.contract.outputs, scale=scale)
 
 

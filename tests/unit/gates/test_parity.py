@@ -9,6 +9,7 @@ import pytest
 
 from tauten.spec.contract import Tolerance
 from tauten.spec.engine import Runner, Tensors
+from tauten.spec.errors import EngineFailed
 from tauten.spec.tensors import Array
 from tauten.spec.verdict import Status, Verdict
 
@@ -130,6 +131,19 @@ def test_an_original_that_differs_from_itself_is_told_as_such(judged: Judge) -> 
     assert "the original differs from itself too" in verdict.message
     assert "training=self.training" in verdict.fix
     assert "itself" not in judged("parity", delivered=off((0, 0), 1.0), reference=double, reference_again=double).message
+
+
+def test_an_original_that_cannot_run_inside_the_bounds_is_told_as_such(judged: Judge) -> None:
+    def fails(inputs: Tensors) -> dict[str, Array]:
+        if len(inputs["x"]) == 1:
+            raise EngineFailed("expected more than 1 value per channel")
+        return double(inputs)
+
+    verdict = judged("parity", delivered=double, reference=fails)
+    assert verdict.status is Status.BROKEN
+    assert verdict.message == "the original itself fails on probe 'random batch=1': expected more than 1 value per channel"
+    assert "bound the axes" in verdict.fix
+    assert judged("determinism", delivered=double, reference=fails, reference_again=fails).ok
 
 
 def test_without_an_original_it_is_skipped(judged: Judge) -> None:
