@@ -1,6 +1,0 @@
-"""The tests of this folder share `documents.py`."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
