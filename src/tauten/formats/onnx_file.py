@@ -1,124 +1,152 @@
 """ONNX files: the place that knows the library. Reading gives plain facts for gates; writing is whole or not at all.
 
-Saving goes to a fresh directory and is renamed into place, so that a file saved twice has the same bytes and external data
-never grows by what an older version of it left behind.
+A file is written into a fresh directory beside its target, read back, and renamed into place. So the same model saved twice has
+the same bytes, external data never keeps what an older version left, and a full disk leaves the target as it was.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-import onnx
-from google.protobuf.message import DecodeError
-from onnx import AttributeProto, TensorProto, ValueInfoProto
+from tauten.spec.errors import BadModel, MissingExtra
+from tauten.spec.graph import Graph
 
-from tauten.spec.contract import Contract
-from tauten.spec.errors import BadModel, ExportFailed
-from tauten.spec.graph import Graph, Initializer, Node, Value
-from tauten.spec.tensors import BY_ONNX
+if TYPE_CHECKING:
+    import onnx
 
 EXTRA = "onnx"
-EXTERNAL_ABOVE = 1_500_000_000  # bytes; protobuf ends at 2 GiB
-SMALL = 1024  # tensors below this many bytes stay inside the model file
+EXTERNAL_ABOVE = 1 << 30  # bytes of weights; a protobuf message ends at 2 GiB
+INLINE_BELOW = 1024  # bytes: smaller weights stay in the model file, where tools want to read them
+ALIGNMENT = 4096  # of a weight in external data: the format asks for whole pages, so that engines can map them
 
 
 def load(path: Path) -> onnx.ModelProto:
     """The model with its external data. Raises BadModel for a file that is missing, damaged or of another kind."""
+    model = read_skeleton(path)
     try:
-        model = onnx.load(str(path))
-    except FileNotFoundError as error:
-        raise BadModel(
-            f"{Path(str(error.filename or path)).name!r} is missing", fix="keep the model and its data together"
-        ) from error
-    except (DecodeError, OSError, ValueError, TypeError, onnx.checker.ValidationError) as error:
-        raise BadModel(f"{path.name!r} is not a readable ONNX model: {_one_line(error)}",
+        library().external_data_helper.load_external_data_for_model(model, str(path.parent))
+    except (OSError, ValueError, library().checker.ValidationError) as error:
+        raise BadModel(f"the external data of {path.name!r} cannot be read: {one_line(error)}",
+                       fix="keep the data file beside the model file, under its name") from error  # fmt: skip
+    return model
+
+
+def read_skeleton(path: Path) -> onnx.ModelProto:
+    """The model without its external data. Raises BadModel."""
+    if not path.is_file():
+        raise BadModel(f"there is no file {path.name!r}", fix="check the path")
+    try:
+        model: onnx.ModelProto = library().load_model(str(path), load_external_data=False)
+    except Exception as error:
+        # The decoder's exceptions have no base but Exception, and differ between the versions of protobuf.
+        raise BadModel(f"{path.name!r} is not a readable ONNX model: {one_line(error)}",
                        fix="export it again, or fetch it again whole") from error  # fmt: skip
-    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
-        raise BadModel(f"{path.name!r} is not an ONNX model: it has no graph", fix="give the file that an exporter wrote")
+    if not model.ir_version or not model.opset_import or not model.graph.output:
+        raise BadModel(f"{path.name!r} is not an ONNX model: it has no graph with an output",
+                       fix="give the file that an exporter wrote, whole")  # fmt: skip
     return model
 
 
 def save(model: onnx.ModelProto, path: Path, *, external_above: int = EXTERNAL_ABOVE) -> None:
-    """Writes the model; weights go to `<name>.data` beside it when it would be larger than `external_above` bytes.
+    """Writes the model; with more than `external_above` bytes of weights these go to `<name>.data` beside it.
 
-    The target appears whole, after everything was flushed to disk, or is left as it was.
+    The target appears whole, after everything was flushed to disk and read back, or is left as it was. Raises OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    data = path.name + ".data"
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
         fresh = Path(folder) / path.name
-        copy = onnx.ModelProto()
-        copy.CopyFrom(model)
-        large = copy.ByteSize() > external_above
-        if large:
-            onnx.save_model(
-                copy, str(fresh), save_as_external_data=True, all_tensors_to_one_file=True, location=data, size_threshold=SMALL
-            )
+        text = library().TensorProto.STRING  # has no bytes of a fixed size, so it cannot lie outside
+        large = [t for t in model.graph.initializer if t.ByteSize() > INLINE_BELOW and t.data_type != text]
+        if sum(t.ByteSize() for t in large) > external_above:
+            _write_external(model, large, fresh)
         else:
-            fresh.write_bytes(copy.SerializeToString(deterministic=True))
-        for file in Path(folder).iterdir():
-            _flush(file)
-            os.replace(file, path.with_name(file.name))
-    if not large:
-        path.with_name(data).unlink(missing_ok=True)
+            _write(fresh, [model.SerializeToString(deterministic=True)])
+        read_skeleton(fresh)
+        publish(fresh, path)
+
+
+def publish(fresh: Path, path: Path) -> None:
+    """Renames a model file and its data from a directory on the same file system into place, and what was there away.
+
+    At no moment does a model stand beside the data of another one.
+    """
+    data, fresh_data = data_of(path), data_of(fresh)
+    if fresh_data.exists():
+        path.unlink(missing_ok=True)
+        os.replace(fresh_data, data)
+        os.replace(fresh, path)
+    else:
+        os.replace(fresh, path)
+        data.unlink(missing_ok=True)
+    handle = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def data_of(path: Path) -> Path:
+    """Where the external data of a model that we write is."""
+    return path.with_name(path.name + ".data")
 
 
 def copy(source: Path, target: Path) -> None:
-    """Copies a model file and the external data that belongs to it, byte by byte."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    for weight in {i.location for i in read_graph(source).initializers if i.location}:
-        shutil.copyfile(source.with_name(weight), target.with_name(weight))
-    shutil.copyfile(source, target)
+    """Copies a model file to `target`, external data under the name that `save` gives it. Raises BadModel."""
+    if any(w.location for w in read_graph(source).initializers):
+        save(load(source), target, external_above=0)
+    else:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
 
 
-def valid(model: onnx.ModelProto) -> str:
-    """Why the library's own checker refuses the model; empty when it does not."""
-    try:
-        onnx.checker.check_model(model)
-    except (onnx.checker.ValidationError, ValueError) as error:
-        return _one_line(error)
-    return ""
-
-
-def with_outputs(source: Path, names: tuple[str, ...], target: Path) -> None:
-    """Writes an instrumented copy that also returns the named inner values; the source is untouched."""
+def with_outputs(source: Path, target: Path, names: Sequence[str]) -> None:
+    """Writes an instrumented copy that also returns the named inner values; the source is untouched. Raises BadModel."""
     model = load(source)
-    there = {o.name for o in model.graph.output}
-    known = {v.name: v for v in model.graph.value_info}
+    graph = model.graph
+    there = {o.name for o in graph.output}
+    inner = {name for node in graph.node for name in node.output} | {i.name for i in graph.input}
     for name in names:
+        if name not in inner:
+            raise BadModel(f"{source.name!r} has no inner value {name!r}", fix="name an output of a node of the main graph")
         if name not in there:
-            info = model.graph.output.add()
-            info.CopyFrom(known.get(name, ValueInfoProto(name=name)))
-            info.type.tensor_type.ClearField("shape")  # shape metadata may be wrong; the engine knows better
+            graph.output.add().name = name  # no type and no shape: what is declared may be wrong, and the engine infers them
     save(model, target)
 
 
-def read_graph(path: Path) -> Graph:
-    """Facts read back from a file, weights not loaded. Raises BadModel."""
+def invalid(model: onnx.ModelProto) -> str:
+    """Why the library's own checker refuses the model; empty when it does not. Larger than 2 GiB it is not asked."""
+    if sum(t.ByteSize() for t in model.graph.initializer) > EXTERNAL_ABOVE:
+        return ""
     try:
-        model = onnx.load(str(path), load_external_data=False)
-    except (DecodeError, OSError, ValueError, TypeError) as error:
-        raise BadModel(f"{path.name!r} is not a readable ONNX model: {_one_line(error)}",
-                       fix="export it again, or fetch it again whole") from error  # fmt: skip
-    graph = model.graph
-    weights = tuple(_initializer(t) for t in graph.initializer)
+        library().checker.check_model(model)
+    except (library().checker.ValidationError, ValueError) as error:
+        return one_line(error)
+    return ""
+
+
+def read_graph(path: Path) -> Graph:
+    """Facts read back from a file, its weights not loaded. Raises BadModel."""
+    from tauten.formats import onnx_facts  # noqa: PLC0415  it imports the library
+
+    model = read_skeleton(path)
+    weights = tuple(onnx_facts.initializer(t) for t in model.graph.initializer)
     files = {path.name: path.stat().st_size}
     for location in dict.fromkeys(w.location for w in weights if w.location):
-        data = path.parent / location
-        if data.is_file():
+        data = (path.parent / location).resolve()
+        if data.is_relative_to(path.parent.resolve()) and data.is_file():
             files[location] = data.stat().st_size
     return Graph(
         ir_version=model.ir_version,
         opsets={o.domain: o.version for o in model.opset_import},
-        inputs=tuple(_value(v) for v in graph.input),
-        outputs=tuple(_value(v) for v in graph.output),
-        nodes=tuple(_nodes(graph, 0)),
+        inputs=tuple(onnx_facts.value(v) for v in model.graph.input),
+        outputs=tuple(onnx_facts.value(v) for v in model.graph.output),
+        nodes=tuple(onnx_facts.nodes(model)),
         initializers=weights,
         metadata={p.key: p.value for p in model.metadata_props},
         producer=f"{model.producer_name} {model.producer_version}".strip(),
@@ -126,160 +154,56 @@ def read_graph(path: Path) -> Graph:
     )
 
 
-def _nodes(graph: onnx.GraphProto, depth: int) -> Iterator[Node]:
-    for node in graph.node:
-        yield Node(
-            name=node.name,
-            op=node.op_type,
-            domain=node.domain,
-            inputs=tuple(node.input),
-            outputs=tuple(node.output),
-            attributes=_attributes(node),
-            origin=_origin(node),
-            depth=depth,
-        )
-        for attribute in node.attribute:
-            for inner in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-                yield from _nodes(inner, depth + 1)
+def library() -> Any:
+    """The onnx package. Raises MissingExtra."""
+    try:
+        import onnx  # noqa: PLC0415  an extra; whoever only lists or serves models does without
+        import onnx.external_data_helper  # noqa: PLC0415  as above
+    except ModuleNotFoundError as error:
+        raise MissingExtra("onnx", EXTRA, needed_for="an ONNX file") from error
+    return onnx
 
 
-_PLAIN = {
-    AttributeProto.FLOAT, AttributeProto.INT, AttributeProto.STRING,
-    AttributeProto.FLOATS, AttributeProto.INTS, AttributeProto.STRINGS,
-}  # fmt: skip
-
-
-def _attributes(node: onnx.NodeProto) -> Mapping[str, Any]:
-    found: dict[str, Any] = {}
-    for attribute in node.attribute:
-        if attribute.type in _PLAIN:
-            value = onnx.helper.get_attribute_value(attribute)
-            found[attribute.name] = _text(value) if not isinstance(value, list) else [_text(v) for v in value]
-    return found
-
-
-def _text(value: Any) -> Any:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def _origin(node: onnx.NodeProto) -> str:
-    """The layer of the original framework: what the exporter noted, or the scope in a legacy exporter's node name."""
-    notes = {p.key: p.value for p in node.metadata_props}
-    if scopes := notes.get("pkg.torch.onnx.name_scopes"):
-        names = [n for n in _list(scopes) if n]
-        return names[-2] if len(names) > 1 else (names[-1] if names else "")
-    parts = [p for p in node.name.split("/") if p]
-    return ".".join(parts[:-1]) if node.name.startswith("/") else ""
-
-
-def _list(text: str) -> list[str]:
-    """The exporter writes a Python list of strings."""
-    return [part.strip().strip("'\"") for part in text.strip("[]").split(",")]
-
-
-def _value(info: ValueInfoProto) -> Value:
-    if not info.type.HasField("tensor_type"):
-        return Value(info.name, None, None)
-    tensor = info.type.tensor_type
-    element = BY_ONNX.get(tensor.elem_type)
-    shape = tuple(_dim(d) for d in tensor.shape.dim) if tensor.HasField("shape") else None
-    return Value(info.name, element.name if element else None, shape)
-
-
-def _dim(dim: Any) -> int | str | None:
-    if dim.HasField("dim_value"):
-        return int(dim.dim_value)
-    return str(dim.dim_param) or None
-
-
-def _initializer(tensor: TensorProto) -> Initializer:
-    external = {e.key: e.value for e in tensor.external_data} if tensor.data_location == TensorProto.EXTERNAL else {}
-    element = BY_ONNX.get(tensor.data_type)
-    count = 1
-    for size in tensor.dims:
-        count *= size
-    nbytes = int(external["length"]) if "length" in external else count * (element.size if element else 1)
-    return Initializer(
-        name=tensor.name,
-        dtype=element.name if element else f"onnx type {tensor.data_type}",
-        shape=tuple(tensor.dims),
-        nbytes=nbytes,
-        location=external.get("location", ""),
-        offset=int(external.get("offset", 0)),
-    )
-
-
-def _flush(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
+    """What an exception says, without line breaks and not longer than a paragraph."""
     return " ".join(str(error).split())[:300]
 
 
-KEPT_NOTES = {"pkg.torch.onnx.name_scopes", "namespace"}  # where a node came from; stack traces would carry a machine's paths
+def _write_external(model: onnx.ModelProto, weights: Sequence[onnx.TensorProto], fresh: Path) -> None:
+    """Weights to the data file one after the other, then the model file with references to them."""
+    helper, data = library().external_data_helper, data_of(fresh)
+    places = _write_weights(weights, data)
+    try:
+        for tensor, (offset, length) in zip(weights, places, strict=True):
+            helper.set_external_data(tensor, data.name, offset, length)
+            tensor.ClearField("raw_data")
+        _write(fresh, [model.SerializeToString(deterministic=True)])
+    finally:  # the caller's model is as it was
+        helper.load_external_data_for_model(model, str(fresh.parent))
 
 
-def finish_export(raw: Path, target: Path, contract: Contract) -> None:
-    """Gives a fresh export the contract's output names, axis names and bounds, and takes out what differs from run to run.
-
-    Raises ExportFailed when the number of outputs is not the contract's. A static dimension is never made dynamic here.
-    """
-    model = load(raw)
-    outputs = list(model.graph.output)
-    if len(outputs) != len(contract.outputs):
-        raise ExportFailed(f"the model returns {len(outputs)} outputs, the contract names {len(contract.outputs)}",
-                           fix="list every output in the contract, in the order they are returned")  # fmt: skip
-    _rename(model.graph, {o.name: name for o, name in zip(outputs, contract.outputs, strict=True)})
-    for values, specs in ((model.graph.input, contract.inputs), (model.graph.output, contract.outputs)):
-        for value in values:
-            spec = specs.get(value.name)
-            if spec is not None and len(spec.shape) == len(value.type.tensor_type.shape.dim):
-                for dim, want in zip(value.type.tensor_type.shape.dim, spec.shape, strict=True):
-                    if isinstance(want, str) and not dim.HasField("dim_value"):
-                        dim.dim_param = want
-    _scrub(model)
-    bounds = model.metadata_props.add()
-    bounds.key, bounds.value = "tauten.axes", msgspec.json.encode(contract.axes, order="deterministic").decode()
-    save(model, target)
+def _write_weights(weights: Sequence[onnx.TensorProto], data: Path) -> list[tuple[int, int]]:
+    """Offset and length of every weight in the file, in the order they are given."""
+    places: list[tuple[int, int]] = []
+    parts: list[bytes] = []
+    end = 0
+    with data.open("wb") as file:
+        for tensor in weights:
+            if not tensor.HasField("raw_data"):
+                array = library().numpy_helper.to_array(tensor)
+                tensor.CopyFrom(library().numpy_helper.from_array(array, tensor.name))
+            offset = math.ceil(end / ALIGNMENT) * ALIGNMENT
+            parts = [b"\0" * (offset - end), tensor.raw_data]
+            file.writelines(parts)
+            places.append((offset, len(parts[1])))
+            end = offset + len(parts[1])
+        file.flush()
+        os.fsync(file.fileno())
+    return places
 
 
-def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    """Renames values everywhere. An inner value that already has a new name gives way: it gets a suffix."""
-    taken = {n for node in graph.node for n in node.output} | {i.name for i in graph.initializer}
-    given = {i.name for i in graph.input}
-    if clash := given & set(names.values()):
-        raise ExportFailed(f"{sorted(clash)[0]!r} is the name of an input and of an output", fix="rename one in the contract")
-    moved = {new: f"{new}_inner" for new in names.values() if new in taken and new not in names}
-    mapping = {**names, **moved}
-
-    def renamed(inner: onnx.GraphProto) -> None:
-        for node in inner.node:
-            node.input[:] = [mapping.get(n, n) for n in node.input]
-            node.output[:] = [mapping.get(n, n) for n in node.output]
-            for attribute in node.attribute:
-                if attribute.HasField("g"):
-                    renamed(attribute.g)
-                for branch in attribute.graphs:
-                    renamed(branch)
-        for value in (*inner.value_info, *inner.output, *inner.initializer):
-            value.name = mapping.get(value.name, value.name)
-
-    renamed(graph)
-
-
-def _scrub(model: onnx.ModelProto) -> None:
-    """Takes out stack traces and other notes that name this machine or this run; where a node came from is kept."""
-    del model.metadata_props[:]
-    model.doc_string = model.graph.doc_string = ""
-    for node in model.graph.node:
-        node.doc_string = ""
-        kept = sorted((p.key, p.value) for p in node.metadata_props if p.key in KEPT_NOTES)
-        del node.metadata_props[:]
-        for key, value in kept:
-            note = node.metadata_props.add()
-            note.key, note.value = key, value
-    for value in (*model.graph.value_info, *model.graph.input, *model.graph.output, *model.graph.initializer):
-        del value.metadata_props[:]
-    del model.graph.metadata_props[:]
+def _write(path: Path, parts: Sequence[bytes]) -> None:
+    with path.open("wb") as file:
+        file.writelines(parts)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,27 +1,25 @@
-"""What the PyTorch sources share: a reference runner, and the export in a fresh process."""
+"""What the PyTorch sources share: calling a module by its inputs' names, a reference runner, export in a fresh process."""
 
 from __future__ import annotations
 
 import copy
+import hashlib
 import inspect
 import json
 import os
-import pickle
 import signal
 import subprocess
 import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tauten.formats import onnx_file
-from tauten.measure.draw import draw_all
 from tauten.measure.host import allowed_cpus
 from tauten.spec.contract import Contract
 from tauten.spec.engine import Runner, Tensors
@@ -33,20 +31,31 @@ if TYPE_CHECKING:
     import torch
 
 EXPORTERS = ("dynamo", "legacy")  # in the order to try
-TIMEOUT_S = 600.0
-TRACE_SIZES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31)  # away from 0 and 1, which exporters specialise on; primes show mix-ups
+TIMEOUT_S = 900.0
+LOG_TAIL = 4000  # characters of what an exporter printed that are kept
+FILE_MODULE = "tauten_source_"  # how a module that was loaded from a file begins; no other process can import it
 
 
 def frozen_copy(module: torch.nn.Module) -> torch.nn.Module:
-    """A copy in eval mode on the CPU; the caller's module and its mode stay as they are."""
+    """A copy in eval mode on the CPU; the caller's module, its mode and its device stay as they are. Raises BadSource."""
+    try:
+        return copy.deepcopy(module).cpu().eval()
+    except (RuntimeError, TypeError, NotImplementedError) as error:
+        raise BadSource(f"the module cannot be copied: {one_line(error)}",
+                        fix="keep locks, open files and computed tensors out of the module") from error  # fmt: skip
+
+
+def digest(module: torch.nn.Module) -> str:
+    """SHA-256 over the names, types, shapes and bytes of all parameters and buffers."""
     import torch
 
-    if isinstance(module, torch.jit.ScriptModule):
-        return module.copy().eval()  # type: ignore[no-untyped-call,no-any-return]  # TorchScript's copy is untyped
-    was = {m: m.training for m in module.modules()}
-    twin = copy.deepcopy(module).cpu().eval()
-    assert was == {m: m.training for m in module.modules()}, "bug: copying changed the caller's mode"
-    return twin
+    found = hashlib.sha256()
+    for name, value in sorted(module.state_dict().items()):
+        if not isinstance(value, torch.Tensor):
+            continue
+        found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return f"sha256:{found.hexdigest()}"
 
 
 def parameters_of(module: torch.nn.Module) -> list[inspect.Parameter]:
@@ -54,149 +63,179 @@ def parameters_of(module: torch.nn.Module) -> list[inspect.Parameter]:
     import torch
 
     if isinstance(module, torch.jit.ScriptModule):
-        names = [a.name for a in module.forward.schema.arguments if a.name != "self"]
-        return [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in names]
+        schema: Any = module.forward.schema  # type: ignore[attr-defined]  # a script method has one
+        return [
+            inspect.Parameter(
+                a.name,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=a.default_value if a.has_default_value() else inspect.Parameter.empty,
+            )
+            for a in schema.arguments
+            if a.name != "self"
+        ]
     return list(inspect.signature(module.forward).parameters.values())
 
 
-def runner(module: torch.nn.Module, names: Sequence[str] = ()) -> Runner:
-    """Runs the original: numpy in by parameter name, numpy out by position under `names` (else output, or output_0, …)."""
+def by_position(module: torch.nn.Module, names: Sequence[str]) -> bool:
+    """Whether inputs of these names have to be given in their order, since forward has no names for them.
+
+    Raises BadSource when forward does not take one of them, or needs one that is not among them.
+    """
+    parameters = parameters_of(module)
+    kinds = {p.kind for p in parameters}
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    if inspect.Parameter.POSITIONAL_ONLY in kinds or (inspect.Parameter.VAR_POSITIONAL in kinds and not named):
+        return True
+    takes = [p.name for p in named]
+    if unknown := [n for n in names if n not in takes and inspect.Parameter.VAR_KEYWORD not in kinds]:
+        raise BadSource(f"forward takes {', '.join(takes) or 'nothing'}, but no {unknown[0]!r}",
+                        fix="name the inputs in the contract as forward's parameters")  # fmt: skip
+    if needed := [p.name for p in named if p.default is p.empty and p.name not in names]:
+        raise BadSource(f"forward needs {needed[0]!r}, which is no input ({', '.join(names) or 'none are given'})",
+                        fix=f"add {needed[0]!r} to the inputs, or give it a default in forward")  # fmt: skip
+    return False
+
+
+def call(module: Any, inputs: Mapping[str, Any], *, positional: bool) -> dict[str, Any]:
+    """Runs forward; its tensors by name, or as output, or output_0, output_1, … in their order."""
+    return named(module(*inputs.values()) if positional else module(**inputs))
+
+
+def named(answer: Any) -> dict[str, Any]:
+    """Tensors of what a forward returned: a tensor, a tuple, a mapping (whose keys are kept), or these nested."""
+    if isinstance(answer, Mapping) and all(_is_tensor(v) for v in answer.values()):
+        return {str(k): v for k, v in answer.items()}
+    tensors = list(_flat(answer))
+    return {"output": tensors[0]} if len(tensors) == 1 else {f"output_{i}": t for i, t in enumerate(tensors)}
+
+
+def _flat(answer: Any) -> Iterator[Any]:
+    if _is_tensor(answer):
+        yield answer
+    elif isinstance(answer, Mapping | list | tuple):
+        for value in answer.values() if isinstance(answer, Mapping) else answer:
+            yield from _flat(value)
+    elif answer is not None:
+        raise BadSource(f"forward returns {type(answer).__name__}, which holds no tensors that have a name",
+                        fix="return a tensor, a tuple, or a dict of tensors")  # fmt: skip
+
+
+def _is_tensor(value: object) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor)
+
+
+def runner(module: torch.nn.Module) -> Runner:
+    """Runs a fresh copy in eval mode, numpy in by the names of forward's parameters, numpy out by the names of `named`.
+
+    Nothing is seeded: a layer that is random in eval mode too must show.
+    """
     import torch
 
     frozen = frozen_copy(module)
-    torch.set_num_threads(allowed_cpus())
 
     def run(inputs: Tensors) -> dict[str, Array]:
-        given = {name: torch.from_numpy(np.array(value)) for name, value in inputs.items()}
-        with torch.no_grad():
-            answer = frozen(**given)
-        outputs = [t.detach().cpu().numpy() for t in flatten(answer)]
-        labels = names if len(names) == len(outputs) else default_names(len(outputs))
-        return dict(zip(labels, outputs, strict=True))
+        given = {name: _to_torch(value) for name, value in inputs.items()}
+        with torch.no_grad(), _allowed_threads():
+            answer = call(frozen, given, positional=by_position(frozen, list(given)))
+        return {name: _to_numpy(value) for name, value in answer.items()}
 
     return run
 
 
-def default_names(count: int) -> list[str]:
-    return ["output"] if count == 1 else [f"output_{i}" for i in range(count)]
-
-
-def flatten(answer: Any) -> list[torch.Tensor]:
-    """Tensors of what a forward returned, in order: a tensor, a tuple, a mapping, or these nested."""
+@contextmanager
+def _allowed_threads() -> Iterator[None]:
     import torch
 
-    if isinstance(answer, torch.Tensor):
-        return [answer]
-    if isinstance(answer, dict):
-        return [t for value in answer.values() for t in flatten(value)]
-    if isinstance(answer, list | tuple):
-        return [t for value in answer for t in flatten(value)]
-    if answer is None:
-        return []
-    raise BadSource(f"forward returns {type(answer).__name__}, which holds no tensors we can name",
-                    fix="return a tensor, a tuple, or a dict of tensors")  # fmt: skip
+    before = torch.get_num_threads()
+    torch.set_num_threads(min(before, allowed_cpus()))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _to_torch(value: Array) -> torch.Tensor:
+    import torch
+
+    return torch.from_numpy(np.array(value))  # a copy: torch wants to write, and what came may be a read-only view
+
+
+def _to_numpy(value: torch.Tensor) -> Array:
+    import torch
+
+    value = value.detach().cpu()
+    if value.dtype == torch.bfloat16:
+        return value.view(torch.int16).numpy().view(np.uint16)
+    return value.numpy()
 
 
 def export(module: torch.nn.Module, contract: Contract, exporter: str, target: Path) -> Export:
-    """Exports in a fresh process and puts the contract's names, axes and bounds into the file. Raises ExportFailed, BadSource."""
+    """Exports in a fresh process; the file has the contract's names, axes and bounds. Raises ExportFailed, BadSource.
+
+    What the exporter silently did to the model is not hidden: a dropped input, a fixed axis or another opset is in the file.
+    """
     start = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="tauten-export-") as scratch:
+    positional = by_position(module, list(contract.inputs))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".export-", dir=target.parent) as scratch:
         folder = Path(scratch)
-        _write_job(folder, frozen_copy(module), contract, exporter)
-        log = _run_child(folder)
-        result = folder / "result.json"
-        if not result.exists():
-            raise ExportFailed(f"the {exporter} exporter ended without a word: {_tail(log)}", fix="see what it printed last")
-        if error := json.loads(result.read_text()).get("error"):
-            raise ExportFailed(f"the {exporter} exporter refused the model: {error}", fix=_fix_of(error))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        onnx_file.finish_export(folder / "raw.onnx", target, contract)
-    return Export(path=target, exporter=exporter, seconds=time.monotonic() - start, log=_tail(log))
+        job = {"exporter": exporter, "contract": contract.dumps(), "positional": positional, "threads": allowed_cpus()}
+        (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+        _ship(module, folder)
+        log = _run_child(folder, exporter)
+        from tauten.formats.onnx_file import publish
+
+        (folder / "model.onnx").rename(folder / target.name)
+        if (folder / "model.onnx.data").exists():
+            (folder / "model.onnx.data").rename(folder / f"{target.name}.data")
+        publish(folder / target.name, target)
+    return Export(path=target, exporter=exporter, seconds=time.monotonic() - start, log=log)
 
 
-def _fix_of(error: str) -> str:
-    if "onstraint" in error or "specializ" in error or "guard" in error.lower():
-        return "the code branches on a size or on data: use tensor operations, or fix the axis in the contract"
-    return "change the model so that it can be exported, or give an ONNX file"
-
-
-def trace_sizes(contract: Contract) -> dict[str, int]:
-    """One size per axis, inside its bounds, different from each other where the bounds allow."""
-    sizes: dict[str, int] = {}
-    for name in dict.fromkeys(a for s in contract.inputs.values() for a in s.axes):
-        axis = contract.axes.get(name)
-        if axis is None:
-            fitting = [s for s in TRACE_SIZES if s not in sizes.values()]
-            sizes[name] = fitting[0]
-            continue
-        step = axis.multiple_of
-        possible = [s * step for s in TRACE_SIZES if axis.min <= s * step <= axis.max]
-        fresh = [s for s in possible if s not in sizes.values()]
-        sizes[name] = (fresh or possible or [max(axis.min, step)])[0]
-    return sizes
-
-
-def _write_job(folder: Path, module: torch.nn.Module, contract: Contract, exporter: str) -> None:
+def _ship(module: torch.nn.Module, folder: Path) -> None:
+    """Writes the module for another process; classes that are not installed travel with it by value. Raises BadSource."""
     import cloudpickle
     import torch
 
-    known = parameters_of(module)
-    names = [p.name for p in known if p.name in contract.inputs]
-    variadic = any(p.kind in {p.VAR_POSITIONAL, p.VAR_KEYWORD} for p in known)
-    if missing := [n for n in contract.inputs if n not in names and not variadic]:
-        raise BadSource(f"the contract has an input {missing[0]!r}, but forward takes {', '.join(p.name for p in known)}",
-                        fix="name the contract's inputs as forward's parameters")  # fmt: skip
-    needed = [p.name for p in known if p.default is p.empty and p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
-    if left := [n for n in needed if n not in contract.inputs]:
-        raise BadSource(f"forward needs {left[0]!r}, which the contract does not have", fix=f"add {left[0]!r} to the inputs")
-    sizes = trace_sizes(contract)
-    tensors = draw_all(contract.signature, sizes)
-    job: dict[str, Any] = {
-        "exporter": exporter,
-        "scripted": isinstance(module, torch.jit.ScriptModule),
-        "opset": contract.target.opset,
-        "inputs": {name: tensors[name] for name in names},
-        "positional": [p.name for p in known[: len(names)]] == names,
-        "shapes": {name: contract.inputs[name].shape for name in names},
-        "output_shapes": [spec.shape for spec in contract.outputs.values()],
-        "axes": {
-            name: {"min": max(1, axis.min // axis.multiple_of), "max": axis.max // axis.multiple_of, "multiple_of": axis.multiple_of}
-            for name, axis in contract.axes.items()
-            if axis.max > 1 and name in sizes and sizes[name] > 1
-        },
-    }  # fmt: skip
-    if job["scripted"]:
-        module.save(str(folder / "module.pt"))  # type: ignore[operator]  # a ScriptModule has it
-    else:
-        job["module"] = module
-    by_value = [m for m in {type(sub).__module__ for sub in module.modules()} if not _installed(m)]
-    for name in by_value:
+    if isinstance(module, torch.jit.ScriptModule):
+        torch.jit.save(module, str(folder / "module.script"))
+        return
+    visitors = {name for sub in module.modules() if not _installed(name := type(sub).__module__)}
+    visitors |= {name for name in sys.modules if name.startswith(FILE_MODULE)}
+    for name in visitors:
         cloudpickle.register_pickle_by_value(sys.modules[name])
     try:
-        (folder / "job.pickle").write_bytes(cloudpickle.dumps(job))
-    except (pickle.PicklingError, TypeError, AttributeError) as error:
-        raise BadSource(f"the module cannot be sent to a fresh process: {error}",
-                        fix="keep open files, locks and lambdas out of the module") from error  # fmt: skip
+        torch.save(module, folder / "module.pt", pickle_module=cloudpickle, pickle_protocol=5)
+    except Exception as error:
+        # Objects of any kind may hang at a module, and refuse in any way.
+        raise BadSource(f"the module cannot be sent to a fresh process: {type(error).__name__}: {one_line(error)}",
+                        fix="keep locks, open files and scripted parts out of the module") from error  # fmt: skip
     finally:
-        for name in by_value:
+        for name in visitors:
             cloudpickle.unregister_pickle_by_value(sys.modules[name])
 
 
 def _installed(name: str) -> bool:
     """Whether another process can import this module: it lies where packages are installed. `__main__` is by value anyway."""
-    module: ModuleType | None = sys.modules.get(name)
-    file = getattr(module, "__file__", None)
-    if module is None or name == "__main__" or file is None:
+    file = getattr(sys.modules.get(name), "__file__", None)
+    if name == "__main__" or file is None:
         return True
-    homes = {Path(sysconfig.get_path(key)) for key in ("purelib", "platlib", "stdlib")}
-    return any(Path(file).is_relative_to(home) for home in homes) or name.split(".")[0] == "tauten"
+    homes = [sysconfig.get_path(key) for key in ("purelib", "platlib", "stdlib")]
+    return name.partition(".")[0] == "tauten" or any(Path(file).is_relative_to(home) for home in homes)
 
 
-def _run_child(folder: Path) -> Path:
-    """Runs the child program with all that it prints in a file; ends it and its children when the time is over."""
+def _run_child(folder: Path, exporter: str) -> str:
+    """Runs the child program and returns the end of what it printed. Ends it and its children when the time is over."""
     log = folder / "log.txt"
-    command = [sys.executable, "-m", "tauten.sources._torch_export", str(folder)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "PYTHONHASHSEED": "0"}
+    command = [sys.executable, "-P", "-m", "tauten.sources._torch_export", str(folder)]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(str(Path(p).absolute()) for p in sys.path),
+        "PYTHONHASHSEED": "0",
+        "PYTHONWARNINGS": "ignore",
+    }
     with log.open("wb") as out:
         child = subprocess.Popen(  # noqa: S603  our own program
             command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
@@ -204,15 +243,27 @@ def _run_child(folder: Path) -> Path:
         try:
             child.wait(timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
-            raise ExportFailed(f"the exporter was not done after {TIMEOUT_S:g} s", fix="export a smaller part") from error
+            raise ExportFailed(f"the {exporter} exporter was not done after {TIMEOUT_S:g} s",
+                               fix="export a smaller part of the model, or give an ONNX file") from error  # fmt: skip
         finally:
             if child.poll() is None:
                 os.killpg(child.pid, signal.SIGKILL)
-                child.wait()
-    return log
+            child.wait()
+    printed = log.read_text(errors="replace")[-LOG_TAIL:]
+    if child.returncode:
+        raise _failure(exporter, folder / "failure.json", printed, child.returncode)
+    return printed
 
 
-def _tail(log: Path) -> str:
-    text = log.read_text(errors="replace")[-2000:] if log.exists() else ""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " ".join(lines[-3:])[:400]
+def _failure(exporter: str, told: Path, printed: str, code: int) -> ExportFailed:
+    if told.exists():
+        found = json.loads(told.read_text(encoding="utf-8"))
+        return ExportFailed(f"the {exporter} exporter refused the model: {found['reason']}", fix=found["fix"])
+    how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+    last = next((line.strip() for line in reversed(printed.splitlines()) if line.strip()), "it printed nothing")
+    return ExportFailed(f"the {exporter} exporter {how}: {last[:300]}", fix="see whether memory ran out")
+
+
+def one_line(error: BaseException) -> str:
+    """What an exception says, without line breaks and not longer than a paragraph."""
+    return " ".join(str(error).split())[:300]

@@ -1,4 +1,4 @@
-"""PyTorch modules: `file.py:factory`, `package.module:factory`, or a module or factory given in Python.
+"""PyTorch modules: `file.py:factory`, `package.module:factory`, or a module or a factory given in Python.
 
 A factory takes nothing and returns an nn.Module, or (module, example_inputs). Pickled checkpoints are refused without being
 opened: unpickling runs whatever code they name.
@@ -9,16 +9,15 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
-import pickletools
 import re
 import sys
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from tauten.formats import pickles
 from tauten.sources import _torch
 from tauten.spec.errors import BadSource, MissingExtra, TautenError, Unsupported
 from tauten.spec.signature import BATCH, Signature
@@ -29,32 +28,34 @@ if TYPE_CHECKING:
     import torch
 
 EXTRA = "torch"
-FACTORY = re.compile(r"(?P<place>.+\.py|[A-Za-z_][\w.]*):(?P<name>[A-Za-z_]\w*)")
-PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".pt2")
-SAFE_STEMS = {"torch", "collections"}
+FACTORY = re.compile(r"(?P<place>.+\.py|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*)")
+CHECKPOINTS = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".pt2", ".joblib")
+AS_FACTORY = "give file.py:factory, a function that builds the module and loads its weights"
 
 
 def accepts(given: object) -> bool:
     """A factory by name, a checkpoint (to refuse it well), or an object that is a module or can be called to get one."""
     if isinstance(given, str | Path):
-        return bool(FACTORY.fullmatch(str(given))) or Path(given).suffix in PICKLES
+        return bool(FACTORY.fullmatch(str(given))) or Path(given).suffix in {*CHECKPOINTS, ".py"}
     return _is_module(given) or callable(given)
 
 
 def open(given: object, example_inputs: object = None) -> Opened:  # noqa: A001  the name every source has
-    """Makes the module. Raises BadSource, MissingExtra, Unsupported."""
-    if isinstance(given, str | Path) and Path(given).suffix in PICKLES:
-        refuse_checkpoint(Path(given))
+    """Makes the module. Raises BadSource, Unsupported or MissingExtra.
+
+    Without example inputs nothing is suggested: the signature is then the contract's to say.
+    """
+    if isinstance(given, str | Path) and not FACTORY.fullmatch(str(given)):
+        _refuse_file(Path(given))
     try:
         import torch
     except ModuleNotFoundError as error:
         raise MissingExtra("torch", EXTRA, needed_for="a PyTorch model") from error
     made, label = _made(given)
-    if isinstance(made, tuple) and len(made) == 2 and _is_module(made[0]):
+    if isinstance(made, tuple) and len(made) == 2:
         made, example_inputs = made[0], made[1] if example_inputs is None else example_inputs
     if not isinstance(made, torch.nn.Module):
-        raise BadSource(f"{label} returned {type(made).__name__}",
-                        fix="return an nn.Module, or (module, example_inputs)")  # fmt: skip
+        raise BadSource(f"{label} returned {type(made).__name__}", fix="return an nn.Module, or (module, example_inputs)")
     module = _torch.frozen_copy(made)
     return Opened(
         kind="pytorch",
@@ -63,23 +64,13 @@ def open(given: object, example_inputs: object = None) -> Opened:  # noqa: A001 
         reference=lambda: _torch.runner(module),
         exporters=_torch.EXPORTERS,
         export=lambda contract, exporter, target: _torch.export(module, contract, exporter, target),
-        provenance={"torch": str(torch.__version__), "weights": digest(module), "class": type(made).__qualname__},
+        provenance={
+            "torch": str(torch.__version__),
+            "class": type(made).__qualname__,
+            "weights": _torch.digest(module),
+            **_code_digest(given),
+        },
     )
-
-
-def digest(module: torch.nn.Module) -> str:
-    """SHA-256 over the names, types, shapes and bytes of all parameters and buffers."""
-    found = hashlib.sha256()
-    for name, value in sorted(module.state_dict().items()):
-        found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        found.update(value.detach().cpu().contiguous().flatten().view(dtype=_bytes()).numpy().tobytes())
-    return f"sha256:{found.hexdigest()}"
-
-
-def _bytes() -> Any:
-    import torch
-
-    return torch.uint8
 
 
 def _is_module(given: object) -> bool:
@@ -92,15 +83,15 @@ def _made(given: object) -> tuple[Any, str]:
     """The module (or pair) and what to call it. Code of the user runs here: what it raises becomes one message."""
     if _is_module(given):
         return given, type(given).__name__
-    factory, label = (given, getattr(given, "__name__", "factory")) if callable(given) else _factory(str(given))
+    factory, label = _factory(str(given)) if isinstance(given, str | Path) else (given, getattr(given, "__name__", "factory"))
     assert callable(factory), "bug: accepts() lets only callables through"
     try:
         return factory(), label
     except TautenError:
         raise
     except Exception as error:
-        raise BadSource(f"{label} raised {type(error).__name__}: {' '.join(str(error).split())[:300]}",
-                        fix="a factory takes no arguments and returns the model") from error  # fmt: skip
+        raise BadSource(f"{label} raised {type(error).__name__}: {_torch.one_line(error)}",
+                        fix="run the factory on its own to see why; it takes no arguments") from error  # fmt: skip
 
 
 def _factory(given: str) -> tuple[Callable[[], Any], str]:
@@ -110,26 +101,28 @@ def _factory(given: str) -> tuple[Callable[[], Any], str]:
     module = _file_module(Path(place)) if place.endswith(".py") else _named_module(place)
     factory = getattr(module, name, None)
     if not callable(factory):
-        there = ", ".join(sorted(n for n, v in vars(module).items() if callable(v) and not n.startswith("_"))[:8])
-        raise BadSource(f"{place!r} has no factory {name!r}", fix=f"it has {there or 'no functions'}")
+        own = [n for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__ and callable(v)]
+        raise BadSource(f"{place!r} has no factory {name!r}", fix=f"it has {', '.join(sorted(own)) or 'no functions'}")
     return factory, given
 
 
 def _file_module(path: Path) -> Any:
+    """Runs a file as a module of its own; what lies beside it can be imported from it, as if it were run as a program."""
     if not path.is_file():
         raise BadSource(f"there is no file {str(path)!r}", fix="check the path")
-    name = "tauten_source_" + hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
+    name = _torch.FILE_MODULE + hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    if (beside := str(path.resolve().parent)) not in sys.path:
+        sys.path.append(beside)
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        raise BadSource(f"{str(path)!r} cannot be imported: {type(error).__name__}: {' '.join(str(error).split())[:300]}",
-                        fix="run the file on its own to see why") from error  # fmt: skip
+        raise _not_importable(repr(str(path)), error, "run the file on its own to see why") from error
     return module
 
 
@@ -137,92 +130,132 @@ def _named_module(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except Exception as error:
-        raise BadSource(f"module {name!r} cannot be imported: {type(error).__name__}: {' '.join(str(error).split())[:300]}",
-                        fix="install it, or give file.py:factory") from error  # fmt: skip
+        raise _not_importable(f"module {name!r}", error, "install it, or give file.py:factory") from error
+
+
+def _not_importable(what: str, error: Exception, fix: str) -> TautenError:
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        return MissingExtra("torch", EXTRA, needed_for="a PyTorch model")
+    return BadSource(f"{what} cannot be imported: {type(error).__name__}: {_torch.one_line(error)}", fix=fix)
 
 
 def _name(label: str) -> str:
     """A model's name from `folder/net.py:factory`, `package.net:factory` or a class's name."""
     place = label.partition(":")[0]
     stem = Path(place).stem if place.endswith(".py") else place.rpartition(".")[2]
-    return re.sub(r"[^A-Za-z0-9._-]", "-", stem).strip("-._").lower() or "model"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._").lower() or "model"
+
+
+def _code_digest(given: object) -> dict[str, str]:
+    """SHA-256 of the factory's file, and its name without the folder."""
+    match = FACTORY.fullmatch(str(given)) if isinstance(given, str | Path) else None
+    if match is None or not match["place"].endswith(".py"):
+        return {"factory": match[0]} if match else {}
+    path = Path(match["place"])
+    return {"factory": f"{path.name}:{match['name']}", "code": f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"}
 
 
 def _suggested(module: torch.nn.Module, example_inputs: object) -> Signature:
-    """Names from forward's parameters, types and sizes from the examples, the first dimension taken as the batch."""
+    """Names from forward's parameters, types and sizes from the examples; a leading dimension that all share is the batch."""
     examples = _by_name(module, example_inputs)
     if not examples:
         return Signature(inputs={}, outputs={})
-    run = _torch.runner(module)
-    given = {name: np.asarray(value) for name, value in examples.items()}
-    outputs = run(given)
+    rows = next((v.shape[0] for v in examples.values() if v.ndim), 0)
+    vocabularies: dict[str, int] = {}
+    outputs, out_rows = _run(module, examples, vocabularies), rows
+    try:  # twice the rows show which outputs lead with the batch, also where a size of one was squeezed away
+        twice = {n: v.repeat(2, *[1] * (v.ndim - 1)) if v.ndim and v.shape[0] == rows else v for n, v in examples.items()}
+        outputs, out_rows = _run(module, twice, {}), 2 * rows
+    except BadSource:
+        pass  # the model takes one number of rows only; the gate `axes` will say so
     return Signature(
-        inputs={name: _spec(value) for name, value in given.items()},
-        outputs={name: _spec(value) for name, value in outputs.items()},
+        inputs={name: _spec(name, value, rows, vocabularies.get(name)) for name, value in examples.items()},
+        outputs={name: _spec(name, value, out_rows) for name, value in outputs.items()},
     )
 
 
-def _by_name(module: torch.nn.Module, example_inputs: object) -> dict[str, Any]:
+def _run(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor], vocabularies: dict[str, int]) -> dict[str, torch.Tensor]:
+    """One eager run. Notes for every input that goes straight into an embedding how many entries that has."""
+    import torch
+
+    def note(layer: Any, given: tuple[Any, ...]) -> None:
+        for name, value in inputs.items():
+            if given and given[0] is value:
+                vocabularies[name] = min(layer.num_embeddings, vocabularies.get(name, layer.num_embeddings))
+
+    hooks = [m.register_forward_pre_hook(note) for m in module.modules() if isinstance(m, torch.nn.Embedding)]
+    positional = _torch.by_position(module, list(inputs))
+    try:
+        with torch.no_grad():
+            return _torch.call(module, inputs, positional=positional)
+    except TautenError:
+        raise
+    except Exception as error:
+        raise BadSource(f"the model fails on its example inputs: {type(error).__name__}: {_torch.one_line(error)}",
+                        fix="give example inputs that forward can take") from error  # fmt: skip
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _by_name(module: torch.nn.Module, example_inputs: object) -> dict[str, torch.Tensor]:
+    """Example inputs by the names of forward's parameters: one tensor, several in order, or a mapping; arrays are fine."""
     if example_inputs is None:
         return {}
     if isinstance(example_inputs, Mapping):
-        return dict(example_inputs)
+        return {str(name): _tensor(str(name), value) for name, value in example_inputs.items()}
     values = example_inputs if isinstance(example_inputs, list | tuple) else (example_inputs,)
-    names = [p.name for p in _torch.parameters_of(module)]
+    names: list[str] = []
+    for parameter in _torch.parameters_of(module):
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            names += [f"{parameter.name}_{i}" for i in range(len(values) - len(names))]
+        elif parameter.kind is not parameter.VAR_KEYWORD:
+            names.append(parameter.name)
     if len(values) > len(names):
-        raise BadSource(
-            f"{len(values)} example inputs, but forward takes {', '.join(names) or 'nothing'}", fix="give one for each"
-        )
-    return dict(zip(names, values, strict=False))
+        raise BadSource(f"{len(values)} example inputs, but forward takes {', '.join(names) or 'nothing'}",
+                        fix="give one for each parameter of forward")  # fmt: skip
+    return {name: _tensor(name, value) for name, value in zip(names, values, strict=False)}
 
 
-def _spec(value: np.ndarray[Any, Any]) -> TensorSpec:
-    dtype = value.dtype.name
+def _tensor(name: str, value: object) -> torch.Tensor:
+    import torch
+
+    if isinstance(value, np.ndarray | np.generic):
+        return torch.from_numpy(np.array(value))
+    if not isinstance(value, torch.Tensor):
+        raise BadSource(f"example input {name!r} is {type(value).__name__}", fix="give tensors or numpy arrays")
+    return value.detach().cpu()
+
+
+def _spec(name: str, value: torch.Tensor, rows: int, vocabulary: int | None = None) -> TensorSpec:
+    dtype = str(value.dtype).removeprefix("torch.")
     if dtype not in ELEMENT_TYPES:
-        raise BadSource(f"an example has type {dtype}", fix=f"use one of {', '.join(ELEMENT_TYPES)}")
-    shape = (BATCH, *value.shape[1:]) if value.ndim else ()
-    limits = (float(value.min()), float(value.max())) if np.issubdtype(value.dtype, np.integer) and value.size else None
-    return TensorSpec(dtype=dtype, shape=shape, range=limits)
+        raise BadSource(f"{name!r} has type {dtype}", fix=f"use one of {', '.join(ELEMENT_TYPES)}")
+    lead = (BATCH,) if value.ndim and value.shape[0] == rows else tuple(value.shape[:1])
+    return TensorSpec(
+        dtype=dtype, shape=(*lead, *value.shape[1:]), range=None if vocabulary is None else (0, float(vocabulary - 1))
+    )
 
 
-def refuse_checkpoint(path: Path) -> None:
-    """Says no to a pickle, naming what it would have run, without unpickling anything. Always raises."""
+def _refuse_file(path: Path) -> NoReturn:
+    """Says no to what is no factory, without unpickling anything: a pickle is told by what it would have run."""
+    if path.suffix == ".py":
+        raise BadSource(f"{str(path)!r} is a file of code", fix=f"say which factory: {path}:NAME")
     if not path.is_file():
         raise BadSource(f"there is no file {str(path)!r}", fix="check the path")
-    members: list[str] = []
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            members = archive.namelist()
-            inner = next((n for n in members if n.endswith("data.pkl")), None)
-            code = archive.read(inner) if inner else b""
-        if any(n.split("/")[1:2] == ["code"] for n in members) or any(n.endswith("constants.pkl") for n in members):
-            raise Unsupported(f"{path.name!r} is a TorchScript archive, which cannot be delivered yet",
-                              fix="give file.py:factory with the original module")  # fmt: skip
-        if any(n.endswith((".json", "model.pt2")) for n in members) and inner is None:
-            raise Unsupported(f"{path.name!r} is a torch.export program, which cannot be delivered yet",
-                              fix="give file.py:factory with the original module")  # fmt: skip
-    else:
-        code = path.read_bytes()
-    names = globals_of(code)
-    risky = [n for n in names if n.partition(".")[0] not in SAFE_STEMS] or names
-    would = f"; it would have run {', '.join(risky[:5])}" if risky else ""
-    raise BadSource(f"{path.name!r} is a pickled checkpoint, and loading a pickle runs code{would}",
-                    fix="give file.py:factory that builds the module and loads weights with "
-                        "torch.load(…, weights_only=True), or safetensors")  # fmt: skip
-
-
-def globals_of(code: bytes) -> list[str]:
-    """Every `module.name` that a pickle would import, in order, found by reading its instructions. Empty for no pickle at all."""
-    found: list[str] = []
-    strings: list[str] = []
-    try:
-        for opcode, argument, _ in pickletools.genops(code):
-            if opcode.name == "GLOBAL":
-                found.append(str(argument).replace(" ", "."))
-            elif opcode.name == "STACK_GLOBAL" and len(strings) >= 2:
-                found.append(f"{strings[-2]}.{strings[-1]}")
-            elif isinstance(argument, str):
-                strings.append(argument)
-    except (ValueError, IndexError, UnicodeDecodeError):
-        pass  # damaged, or not a pickle: what was found up to here is what can be told
-    return list(dict.fromkeys(found))
+    kind = pickles.kind_of(path)
+    if kind == "torchscript":
+        raise Unsupported(f"{path.name!r} is a TorchScript archive, which cannot be delivered yet", fix=AS_FACTORY)
+    if kind == "torch_export":
+        raise Unsupported(f"{path.name!r} is a torch.export program, which cannot be delivered yet", fix=AS_FACTORY)
+    if kind != "pickle":
+        raise BadSource(f"{path.name!r} is neither a model nor a checkpoint that is known", fix=AS_FACTORY)
+    names = pickles.globals_of(path)
+    runs = [n for n in names if not pickles.harmless(n)]
+    if not runs:
+        raise BadSource(f"{path.name!r} is a pickled checkpoint with weights alone, no model",
+                        fix=f"{AS_FACTORY} with torch.load(…, weights_only=True)")  # fmt: skip
+    more = f" and {len(runs) - 5} more" if len(runs) > 5 else ""
+    raise BadSource(f"{path.name!r} is a pickled checkpoint, which was not opened: loading it would run "
+                    f"{', '.join(runs[:5])}{more}",
+                    fix=f"{AS_FACTORY} from safetensors, or from a checkpoint of weights alone")  # fmt: skip
