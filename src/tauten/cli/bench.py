@@ -13,7 +13,7 @@ from typing import Any
 from rich.table import Table
 
 from tauten.cli import _arguments, _live, _terminal
-from tauten.measure import host, load
+from tauten.measure import host, load, memory
 from tauten.measure.digests import Digest
 from tauten.measure.live import Live, requests
 from tauten.reports.data import latency_data
@@ -48,7 +48,7 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 1 when nothing at all was answered."""
-    with _target(args.target) as url, Live(url) as live:
+    with _target(args.target) as where, Live(where["http"]) as live:
         contract = _contract(args, live)
         rate = args.rate or (contract.slo.rate if contract.slo and not args.concurrency else None)
         concurrency = None if rate else args.concurrency or 1
@@ -67,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
             seen = load.run(plan, progress)
         figures = summary(seen, rows=args.rows)
         figures |= {"model": contract.name, "load": label, "resident_mb": live.resident_mb(), "host": host.facts()}
+        if "pid" in where:
+            figures["pss_mb"] = memory.mb(memory.pss_of_tree(where["pid"]))
     if args.json:
         sys.stdout.write(json.dumps(figures) + "\n")
     else:
@@ -92,13 +94,13 @@ def summary(seen: load.Observations, *, rows: int) -> dict[str, Any]:
 
 
 @contextmanager
-def _target(given: str) -> Iterator[str]:
-    """The address: as given, or of a server started for a bundle."""
+def _target(given: str) -> Iterator[dict[str, Any]]:
+    """Where it listens: as given, or a server started for a bundle, which also tells its pid."""
     if Path(given).is_dir():
         with _live.server(Path(given)) as where:
-            yield where["http"]
+            yield where
     elif "://" in given or given.rpartition(":")[2].isdigit():
-        yield given
+        yield {"http": given}
     else:
         raise BadUsage(f"{given!r} is neither an address nor a bundle directory", fix="give http://host:port, or a directory")
 

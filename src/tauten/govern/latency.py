@@ -12,20 +12,19 @@ from tauten.spec.contract import Contract
 from tauten.spec.verdict import Status, Verdict
 
 PROMISES = ((0.5, "p50_ms"), (0.99, "p99_ms"), (0.999, "p999_ms"))
-LATE_MS, LATE_SHARE = 1.0, 0.1  # a generator whose own p99 lag is beyond both is too tired to accuse anybody
+LATE_MS, LATE_SHARE = 1.0, 0.1  # a generator whose lag, at the same percentile, is beyond both is too tired to accuse anybody
 FASTER = "lower slo.rate, deliver a faster variant or give it more processors; or promise a higher"
 
 
 def judge(observed: Observed, contract: Contract) -> tuple[Verdict, ...]:
     """One verdict per percentile, in milliseconds, counted from when each request was due."""
     load = observed.load
-    digest, lag = Digest(load.latencies), load.lag.quantile(0.99)
+    digest, lag = Digest(load.latencies), load.lag
     rate = load.due.size / load.seconds if load.seconds else 0.0
-    late_ms = lag.value * 1000 if lag else 0.0
     return tuple(
         _judge_one(digest.quantile(q), Finding(
             name="latency", unit=f"ms p{q * 100:g}", key=f"slo.{key}", limit=getattr(contract.slo, key, None),
-            samples=digest.count, evidence={"quantile": q, "requests_per_s": rate, "generator_lag_p99_ms": late_ms},
+            samples=digest.count, evidence={"quantile": q, "requests_per_s": rate, "generator_lag_ms": _ms(lag.quantile(q))},
         ))
         for q, key in PROMISES
     )  # fmt: skip
@@ -46,12 +45,12 @@ def _judge_one(found: Quantile | None, finding: Finding) -> Verdict:
 
 def _weigh(found: Quantile, finding: Finding, low: float | None, high: float | None) -> tuple[Status, str, str]:
     """Status, message and fix. `low` and `high` are the bounds in ms, None where the sample is too small for one."""
-    limit, rate, late_ms = finding.limit, finding.evidence["requests_per_s"], finding.evidence["generator_lag_p99_ms"]
+    limit, rate, late_ms = finding.limit, finding.evidence["requests_per_s"], finding.evidence["generator_lag_ms"]
     assert limit is not None, "bug: weighed against no limit"
     between = f"{f'{low:.3g}' if low is not None else 'below'} to {f'{high:.3g}' if high is not None else 'above'} ms (95 %)"
     if low is not None and low > limit:
         if late_ms > max(LATE_MS, LATE_SHARE * found.value * 1000):
-            late = f"the load generator itself was up to {late_ms:.3g} ms late (p99): {between} says little of the server"
+            late = f"the load generator itself was {late_ms:.3g} ms late ({found.label}): {between} says little of the server"
             return Status.UNDECIDED, late, "run it where there is processor time to spare"
         return Status.BROKEN, f"{between} at {rate:.3g} requests/s", f"{FASTER} {finding.key}"
     if high is not None and high <= limit:
@@ -65,3 +64,7 @@ def _weigh(found: Quantile, finding: Finding, low: float | None, high: float | N
             longer,
         )
     return Status.UNDECIDED, f"{between}: the limit lies in between", "verify for longer"
+
+
+def _ms(found: Quantile | None) -> float:
+    return found.value * 1000 if found else 0.0

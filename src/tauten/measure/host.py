@@ -62,6 +62,7 @@ def facts(root: Path = Path("/")) -> dict[str, Any]:
         "cpus": os.cpu_count() or 1,
         "allowed_cpus": allowed_cpus(root),
         "cpu_quota": cpu_quota(root),
+        "numa_nodes": len(list((root / "sys/devices/system/node").glob("node[0-9]*"))) or None,
         "memory_mb": round(min(n for n in (limit, total) if n) / 2**20) if limit or total else None,
         "kernel": platform.release().partition("-")[0],  # what follows is a build's own name
         "python": platform.python_version(),
