@@ -16,7 +16,7 @@ LINT = "from importlinter.cli import lint_imports_command; lint_imports_command(
 
 
 def lint(source: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", LINT, "--config", str(ROOT / ".importlinter"), "--no-cache", "--no-logo"]
+    command = [sys.executable, "-c", LINT, str(ROOT / ".importlinter"), "--no-cache", "--no-logo"]
     environment = {**os.environ, "PYTHONPATH": str(source), "COLUMNS": "200"}
     return subprocess.run(command, env=environment, cwd=source, capture_output=True, text=True, check=False)
 
