@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import errno
 import time
+from collections import Counter
 from collections.abc import Callable
 from email.utils import formatdate
 
@@ -37,8 +38,9 @@ class HttpFront:
         self._tick()
 
     def __repr__(self) -> str:
-        state = "draining" if self._shared.draining else "open"
-        return f"<HttpFront {self.url} {state} {len(self._shared.connections)} connections {self._shared.buffered} bytes held>"
+        counts = Counter(c.state for c in self._shared.connections)
+        states = ", ".join(f"{n} {state}" for state, n in sorted(counts.items())) or "no connections"
+        return f"<HttpFront {self.url} {'draining' if self._shared.draining else 'open'}: {states}, {self.buffered} bytes held>"
 
     @classmethod
     async def start(
@@ -73,6 +75,11 @@ class HttpFront:
     @property
     def connections(self) -> int:
         return len(self._shared.connections)
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of all request bodies that are held now."""
+        return self._shared.buffered
 
     def sweep(self, now: float) -> None:
         """Ends every connection that has taken too long. `now` is the event loop's clock."""

@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import httptools
 
-from tauten.fronts.http.messages import HttpLimits, Request, Response, refusal
+from tauten.fronts.http.messages import Answer, HttpLimits, Request, Response, Work, refusal
 
-Answer = Callable[[Request], "Response | Coroutine[Any, Any, Response]"]
 JOINED = 64 << 10  # smaller responses leave in one write
 
 
@@ -60,8 +58,14 @@ class Connection(asyncio.Protocol):
         self._begin()
 
     def __repr__(self) -> str:
-        state = "receiving" if self._receiving_since is not None else "answering" if self._current else "idle"
-        return f"<Connection {'closing' if self._closing else state} {len(self._waiting)} waiting>"
+        return f"<Connection {self.state} {len(self._waiting)} waiting>"
+
+    @property
+    def state(self) -> str:
+        """For people."""
+        if self._closing:
+            return "closing"
+        return "answering" if self._current else "receiving" if self._receiving_since is not None else "idle"
 
     @property
     def busy(self) -> bool:
@@ -242,8 +246,8 @@ class Connection(asyncio.Protocol):
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._read_or_pause()
 
-    async def _perform(self, request: Request, answer: Coroutine[Any, Any, Response]) -> None:
-        response = await answer
+    async def _perform(self, request: Request, work: Work) -> None:
+        response = await work()
         self._task = None
         if self._closing:  # the peer went away, and the answer came all the same
             return

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from typing import Any
 
 from tauten.spec.errors import Code, Overloaded, TautenError
 from tauten.spec.wire import encode_error
@@ -92,6 +93,11 @@ class Response:
             lines.append(b"Connection: keep-alive\r\n")
         lines.append(b"\r\n")
         return b"".join(lines)
+
+
+# What a request gets: a response, or work that makes one. Not a coroutine, since work that is cancelled at once never starts.
+Work = Callable[[], Coroutine[Any, Any, Response]]
+Answer = Callable[[Request], Response | Work]
 
 
 def refusal(status: int, text: str, headers: Mapping[bytes, bytes] | None = None) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote
@@ -12,13 +12,14 @@ from urllib.parse import unquote
 import msgspec
 
 from tauten.fronts.http import compression
-from tauten.fronts.http.messages import BINARY, JSON, TEXT, HttpLimits, Request, Response, failure, refusal
-from tauten.spec.errors import BadRequest, TautenError, Unsupported
+from tauten.fronts.http.messages import BINARY, JSON, TEXT, HttpLimits, Request, Response, Work, failure, refusal
+from tauten.spec.errors import BadRequest, TautenError
 from tauten.spec.infer import InferReply, InferRequest
 from tauten.spec.signature import Signature
 from tauten.spec.wire import decode_request, encode_reply
 
 log = logging.getLogger(__name__)
+CODINGS = {"identity", *compression.WINDOW}
 HEAD_LENGTH = b"Inference-Header-Content-Length"
 
 
@@ -65,7 +66,7 @@ class Routes:
 
     def __init__(self, service: Serving | None, metrics: Callable[[], str | bytes] | None, limits: HttpLimits) -> None:
         self._limits = limits
-        self._table: dict[str, tuple[str, Callable[[Request, Place], Response | Coroutine[Any, Any, Response]]]] = {}
+        self._table: dict[str, tuple[str, Callable[[Request, Place], Response | Work]]] = {}
         if metrics is not None:
             self._table["/metrics"] = ("GET", partial(_metrics, metrics))
         if service is None:
@@ -78,32 +79,30 @@ class Routes:
             "/v2/models/M": ("GET", lambda _, at: _json(service.model_metadata(at.model, at.version))),
             "/v2/models/M/ready": ("GET", self._model_ready),
             "/v2/models/M/contract": ("GET", lambda _, at: _json(service.contract(at.model, at.version))),
-            "/v2/models/M/infer": ("POST", self._infer),
-            "/v2/models/M/predict": ("POST", self._predict),
+            "/v2/models/M/infer": ("POST", lambda *asked: partial(self._infer, *asked)),
+            "/v2/models/M/predict": ("POST", lambda *asked: partial(self._predict, *asked)),
             "/v2/repository/index": ("POST", self._index),
         }
 
-    def __call__(self, request: Request) -> Response | Coroutine[Any, Any, Response]:
+    def __call__(self, request: Request) -> Response | Work:
         at = place(request.target) if len(request.target) <= 256 else place.__wrapped__(request.target)
         known = self._table.get(at.path)
         if known is None:
             return refusal(404, f"there is nothing at {request.target.decode('latin-1')!r}")
         method, answer = known
-        if request.method != method and (request.method, method) != ("HEAD", "GET"):
-            return refusal(405, f"Method Not Allowed: {request.method} (use {method})", {b"Allow": method.encode()})
-        if at.version and not (at.version.isascii() and at.version.isdigit()):
-            return refusal(400, f"the version in the URL is {at.version!r}, it must be a decimal number")
+        if unfit := _unfit(request, at, method):
+            return unfit
         try:
             result = answer(request, at)
         except TautenError as error:
             return failure(error)
         except Exception as error:  # noqa: BLE001  the outermost frame of a front: a bug of ours answers 500 and is logged
             return _bug(request, error)
-        return result if isinstance(result, Response) else self._guarded(request, result)
+        return result if isinstance(result, Response) else partial(self._guarded, request, result)
 
-    async def _guarded(self, request: Request, answer: Coroutine[Any, Any, Response]) -> Response:
+    async def _guarded(self, request: Request, work: Work) -> Response:
         try:
-            return await answer
+            return await work()
         except TautenError as error:
             return failure(error)
         except Exception as error:  # noqa: BLE001  as above
@@ -111,7 +110,7 @@ class Routes:
 
     async def _infer(self, request: Request, at: Place) -> Response:
         service = self._service
-        body = request.body if b"content-encoding" not in request.headers else await self._unpacked(request)
+        body = await self._unpacked(request) if b"content-encoding" in request.headers else request.body
         asked, wishes = decode_request(
             at.model, at.version, body, head_length=_head_length(request), now=time.monotonic(),
             signature=partial(service.signature, at.model, at.version),
@@ -125,16 +124,14 @@ class Routes:
         return await self._packed(request, response)
 
     async def _predict(self, request: Request, at: Place) -> Response:
-        body = request.body if b"content-encoding" not in request.headers else await self._unpacked(request)
+        body = await self._unpacked(request) if b"content-encoding" in request.headers else request.body
         content_type, answer = await self._service.predict(at.model, at.version, request.header(b"content-type"), body)
         return await self._packed(request, Response(200, (answer,), content_type.encode("latin-1")))
 
     async def _unpacked(self, request: Request) -> bytes:
         coding = request.header(b"content-encoding").lower()
-        if coding in {"", "identity"}:
-            return request.body
         if coding not in compression.WINDOW:
-            raise Unsupported(f"Content-Encoding {coding!r} is not known", fix="use gzip, deflate or none")
+            return request.body
         return await compression.unpack(request.body, coding, self._limits.max_input_size)
 
     async def _packed(self, request: Request, response: Response) -> Response:
@@ -157,6 +154,17 @@ class Routes:
             raise BadRequest(f"the body is not a JSON object: {error}", fix='send {"ready": true} or nothing') from error
         models = list(self._service.index())
         return _json([m for m in models if m.get("state") == "READY"] if asked.get("ready") else models)
+
+
+def _unfit(request: Request, at: Place, method: str) -> Response | None:
+    """What HTTP says to a request that is not for this place, if it is not."""
+    if request.method != method and (request.method, method) != ("HEAD", "GET"):
+        return refusal(405, f"Method Not Allowed: {request.method} (use {method})", {b"Allow": method.encode()})
+    if (coding := request.header(b"content-encoding").lower() or "identity") not in CODINGS:
+        return refusal(415, f"Content-Encoding {coding!r} is not known", {b"Accept-Encoding": b"gzip, deflate"})
+    if at.version and not (at.version.isascii() and at.version.isdigit()):
+        return refusal(400, f"the version in the URL is {at.version!r}, it must be a decimal number")
+    return None
 
 
 def _metrics(render: Callable[[], str | bytes], *_: object) -> Response:
