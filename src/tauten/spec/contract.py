@@ -212,10 +212,8 @@ def _canonical(value: Any) -> Any:
     return [_canonical(v) for v in value] if isinstance(value, list | tuple) else value
 
 
-_KNOWN_KEYS = sorted(
-    {f.encode_name for t in (Contract, Target, Tolerance, Tolerances, Accuracy, Slo, Memory, Drift, Privacy, Waiver, Axis, TensorSpec)
-     for f in msgspec.structs.fields(t)}
-)  # fmt: skip
+_PARTS = (Contract, Target, Tolerance, Tolerances, Accuracy, Slo, Memory, Drift, Privacy, Waiver, Axis, TensorSpec)
+_KNOWN_KEYS = sorted({f.encode_name for part in _PARTS for f in msgspec.structs.fields(part)})
 
 
 def _nearest(word: str, known: Any) -> str:
