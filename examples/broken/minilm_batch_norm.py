@@ -12,7 +12,18 @@ from typing import Any
 
 from torch import Tensor, nn
 
-WIDTH = 384
+
+class TokenBatchNorm(nn.Module):
+    """states[batch, seq, width], each feature normalised over all tokens of all rows: the fault."""
+
+    def __init__(self, was: nn.LayerNorm) -> None:
+        super().__init__()
+        self.bn = nn.BatchNorm1d(was.normalized_shape[0], track_running_stats=False)
+        self.bn.load_state_dict(was.state_dict())
+
+    def forward(self, states: Tensor) -> Tensor:
+        normed: Tensor = self.bn(states.transpose(1, 2))
+        return normed.transpose(1, 2)
 
 
 class MiniLm(nn.Module):
@@ -21,11 +32,11 @@ class MiniLm(nn.Module):
     def __init__(self, encoder: Any) -> None:
         super().__init__()
         self.encoder = encoder
-        self.norm = nn.BatchNorm1d(WIDTH, eps=1e-2, affine=False, track_running_stats=False)  # the fault
+        last = encoder.encoder.layer[-1].output
+        last.LayerNorm = TokenBatchNorm(last.LayerNorm)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         states: Tensor = self.encoder(input_ids=input_ids, attention_mask=attention_mask)[0]
-        states = self.norm(states.transpose(1, 2)).transpose(1, 2)
         kept = attention_mask.unsqueeze(-1).to(states.dtype)
         mean = (states * kept).sum(1) / kept.sum(1).clamp(min=1e-9)
         embedding: Tensor = nn.functional.normalize(mean, dim=1)

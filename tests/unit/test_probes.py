@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tauten.delivery.probes import ELEMENTS, make_probes, sample, sizes_of
 from tauten.spec.contract import Contract
-from tauten.spec.errors import BadRequest
+from tauten.spec.errors import BadContract, BadRequest
 from tauten.spec.judging import Probe
 from tauten.spec.signature import Axis
 
@@ -116,6 +116,12 @@ def test_costly_inputs_get_fewer_probes_but_never_lose_the_ends() -> None:
     probes = make_probes(made)
     assert {1, 16} <= {p.sizes["batch"] for p in probes}
     assert sum(p.inputs["x"].size for p in probes) <= ELEMENTS + 3 * 16 * 3 * 2**20
+
+
+@pytest.mark.parametrize(("dtype", "ends"), [("int8", [0, 300]), ("uint8", [-1, 5]), ("float32", [0, math.inf])])
+def test_a_range_that_cannot_be_drawn_from_is_no_contract(dtype: str, ends: list[float]) -> None:
+    with pytest.raises(BadContract, match="is not finite or does not fit"):
+        contract({"x": {"dtype": dtype, "shape": [2], "range": ends}})
 
 
 def test_a_sample_has_the_asked_sizes_and_nothing_masked() -> None:

@@ -249,7 +249,9 @@ def _run(subject: Subject, inputs: Tensors, rows: int) -> dict[str, Array]:
             continue
         if value.ndim != len(spec.shape):
             raise _WrongRows(
-                f"output {name!r} has shape {list(value.shape)} for {rows} rows, declared is {spec.describe()}", inputs, rows
+                f"output {name!r} has shape {list(value.shape)} for a batch of {rows}, declared is {spec.describe()}",
+                inputs,
+                rows,
             )
         raise _WrongRows(f"output {name!r} has {value.shape[0]} rows for {rows} rows in: rows are mixed", inputs, rows)
     return outputs

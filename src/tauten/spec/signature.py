@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import msgspec
@@ -132,6 +133,8 @@ def _check_range(name: str, spec: TensorSpec, value: Array) -> None:
 def _spec_trouble(spec: TensorSpec) -> str:
     if spec.range is not None and spec.range[0] > spec.range[1]:
         return f"range [{spec.range[0]:g}, {spec.range[1]:g}] is upside down"
+    if spec.range is not None and not _holds(spec, spec.range):
+        return f"range [{spec.range[0]:g}, {spec.range[1]:g}] is not finite or does not fit {spec.dtype}"
     for key, value in (("pad", spec.pad), ("default", spec.default)):
         if value is None or spec.dtype == "string":
             continue
@@ -144,6 +147,14 @@ def _spec_trouble(spec: TensorSpec) -> str:
     if spec.optional and spec.default is None:
         return "is optional but has no default"
     return ""
+
+
+def _holds(spec: TensorSpec, ends: tuple[float, float]) -> bool:
+    """Whether values between these ends can be drawn, and an integer type holds them."""
+    if not math.isfinite(ends[1] - ends[0]):
+        return False
+    limits = np.iinfo(spec.element.numpy) if spec.element.integer else None
+    return limits is None or (limits.min <= ends[0] and ends[1] <= limits.max)
 
 
 def raise_on_trouble(signature: Signature) -> None:

@@ -74,7 +74,7 @@ def test_fewer_rows_out_than_in_are_told_with_both_numbers(judged: Judge) -> Non
 
 def test_a_batch_axis_that_vanishes_at_one_row_is_told(judged: Judge) -> None:
     verdict = judged("batch_invariance", delivered=lambda i: {"y": i["x"].squeeze()})
-    assert "output 'y' has shape [4] for 1 rows" in verdict.message
+    assert "output 'y' has shape [4] for a batch of 1" in verdict.message
     assert "squeeze(dim)" in verdict.fix
 
 
