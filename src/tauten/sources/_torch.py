@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import inspect
+import io
 import json
 import os
 import signal
@@ -12,11 +13,13 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import textwrap
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -38,11 +41,41 @@ FILE_MODULE = "tauten_source_"  # how a module that was loaded from a file begin
 
 def frozen_copy(module: torch.nn.Module) -> torch.nn.Module:
     """A copy in eval mode on the CPU; the caller's module, its mode and its device stay as they are. Raises BadSource."""
+    import torch
+
+    if isinstance(module, torch.jit.ScriptModule):
+        return _script_from(io.BytesIO(_script_bytes(module))).eval()  # a deep copy of one would be no leaf for autograd
     try:
         return copy.deepcopy(module).cpu().eval()
     except (RuntimeError, TypeError, NotImplementedError) as error:
         raise BadSource(f"the module cannot be copied: {one_line(error)}",
                         fix="keep locks, open files and computed tensors out of the module") from error  # fmt: skip
+
+
+def _script_bytes(module: torch.jit.ScriptModule) -> bytes:
+    import torch
+
+    file = io.BytesIO()
+    with _deprecation_is_known():
+        torch.jit.save(module, file)
+    return file.getvalue()
+
+
+def _script_from(file: BinaryIO) -> torch.nn.Module:
+    import torch
+
+    load: Any = torch.jit.load  # untyped
+    with _deprecation_is_known():
+        found: torch.nn.Module = load(file, map_location="cpu")
+    return found
+
+
+@contextmanager
+def _deprecation_is_known() -> Iterator[None]:
+    """TorchScript is deprecated, and people still have it: they chose it, and nobody here can do anything about it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
 
 
 def digest(module: torch.nn.Module) -> str:
@@ -200,7 +233,7 @@ def _ship(module: torch.nn.Module, folder: Path) -> None:
     import torch
 
     if isinstance(module, torch.jit.ScriptModule):
-        torch.jit.save(module, str(folder / "module.script"))
+        (folder / "module.script").write_bytes(_script_bytes(module))
         return
     visitors = {name for sub in module.modules() if not _installed(name := type(sub).__module__)}
     visitors |= {name for name in sys.modules if name.startswith(FILE_MODULE)}
@@ -258,7 +291,7 @@ def _run_child(folder: Path, exporter: str) -> str:
 def _failure(exporter: str, told: Path, printed: str, code: int) -> ExportFailed:
     if told.exists():
         found = json.loads(told.read_text(encoding="utf-8"))
-        return ExportFailed(f"the {exporter} exporter refused the model: {found['reason']}", fix=found["fix"])
+        return ExportFailed(f"the {exporter} exporter could not write the model: {found['reason']}", fix=found["fix"])
     how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
     last = next((line.strip() for line in reversed(printed.splitlines()) if line.strip()), "it printed nothing")
     return ExportFailed(f"the {exporter} exporter {how}: {last[:300]}", fix="see whether memory ran out")
@@ -266,4 +299,4 @@ def _failure(exporter: str, told: Path, printed: str, code: int) -> ExportFailed
 
 def one_line(error: BaseException) -> str:
     """What an exception says, without line breaks and not longer than a paragraph."""
-    return " ".join(str(error).split())[:300]
+    return textwrap.shorten(str(error), 300, placeholder=" …")

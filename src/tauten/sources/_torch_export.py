@@ -8,20 +8,23 @@ into it, or failure.json with the reason.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from tauten.formats.onnx_finish import finish
 from tauten.measure.draw import draw, mask_like
-from tauten.sources._torch import call
+from tauten.sources._torch import call, parameters_of
 from tauten.spec.contract import Contract
-from tauten.spec.errors import TautenError
+from tauten.spec.errors import TautenError, Unsupported
 from tauten.spec.signature import BATCH, Axis
 from tauten.spec.tensors import Array
 
@@ -29,6 +32,7 @@ PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61)
 SCOPE = "model"  # the attribute under which the wrapper holds the module
 # Names that no graph has. The exporter would not notice that a name of ours is taken by a value inside.
 INPUT, OUTPUT = "tauten_input_{}", "tauten_output_{}"
+ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-f]+")
 PATH = re.compile(r"(?:/[^\s/:'\"]+)+/(?=[^\s/:'\"]+)")
 
 
@@ -36,13 +40,18 @@ def main(folder: Path) -> None:
     """Writes model.onnx. Whatever is raised on the way becomes failure.json and exit code 1."""
     import torch
 
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # its warnings would be the last words in the log of a crash
     job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     contract = Contract.parse(job["contract"])
     torch.set_num_threads(job["threads"])
     try:
-        wrapped = _wrapped(_module(folder), contract, positional=job["positional"])
+        module = _module(folder)
         with torch.no_grad():
-            EXPORTERS[job["exporter"]](wrapped, contract, folder / "raw.onnx")
+            if isinstance(module, torch.jit.ScriptModule):
+                _scripted(module, contract, folder / "raw.onnx", exporter=job["exporter"])
+            else:
+                wrapped = _wrapped(module, contract, positional=job["positional"])
+                EXPORTERS[job["exporter"]](wrapped, contract, folder / "raw.onnx")
         finish(folder / "raw.onnx", folder / "model.onnx", contract, _names(contract), scope=SCOPE)
     except Exception as error:
         reason, fix = _told(error)
@@ -106,16 +115,26 @@ def _dynamo(module: Any, contract: Contract, target: Path) -> None:
     )  # fmt: skip
 
 
-def _legacy(module: Any, contract: Contract, target: Path) -> None:
+def _legacy(module: Any, contract: Contract, target: Path, *, labels: Sequence[str] = ()) -> None:
     import torch
 
-    inputs, outputs = _labels(INPUT, contract.inputs), _labels(OUTPUT, contract.outputs)
+    inputs, outputs = labels or _labels(INPUT, contract.inputs), _labels(OUTPUT, contract.outputs)
     specs = zip((*inputs, *outputs), (*contract.inputs.values(), *contract.outputs.values()), strict=True)
     axes = {label: {i: d for i, d in enumerate(spec.shape) if isinstance(d, str)} for label, spec in specs}
     torch.onnx.export(
         module, _examples(contract, trace_sizes(contract)), str(target), dynamo=False, dynamic_axes=axes,
         input_names=inputs, output_names=outputs, opset_version=contract.target.opset,
     )  # fmt: skip
+
+
+def _scripted(module: Any, contract: Contract, target: Path, *, exporter: str) -> None:
+    """A scripted module is no part of a trace, so it goes as it is, inputs in the order of its forward, without a wrapper."""
+    if exporter != "legacy":
+        raise Unsupported("a TorchScript module has no Python code to export", fix="give the original module")
+    order = [p.name for p in parameters_of(module) if p.name in contract.inputs]
+    sorted_inputs = {name: contract.inputs[name] for name in order}
+    labels = dict(zip(contract.inputs, _labels(INPUT, contract.inputs), strict=True))
+    _legacy(module, msgspec.structs.replace(contract, inputs=sorted_inputs), target, labels=[labels[name] for name in order])
 
 
 EXPORTERS = {"dynamo": _dynamo, "legacy": _legacy}
@@ -182,7 +201,8 @@ def _told(error: BaseException) -> tuple[str, str]:
     if isinstance(error, ExportMismatch):
         return str(error), "list every output in the contract, in the order in which forward returns them"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = PATH.sub("", " ".join(lines))[:300]
+    told = PATH.sub("", " ".join(lines)).partition(" For more information")[0]
+    text = textwrap.shorten(ADDRESS.sub("", told), 300, placeholder=" …")
     return f"{type(error).__name__}: {text}", _fix(type(error).__name__ + text)
 
 
