@@ -68,8 +68,9 @@ def judge(subject: Subject) -> Verdict:
     if not trouble and not allowed:
         trouble = (f"this host has {ENGINE} {installed}, the contract allows {target.engine_version}",
                    "install an allowed version, or widen target.engine_version")  # fmt: skip
+    first = next((r for r in TABLE if not _trouble(graph, r, "")), reads)
     what, fix = trouble or (
-        f"opset {graph.opset}, IR {graph.ir_version}: read by {ENGINE} from {_dotted(reads.version)} on",
+        f"opset {graph.opset}, IR {graph.ir_version}: {ENGINE} {_dotted(first.version)} and newer read it",
         "",
     )
     return Verdict(

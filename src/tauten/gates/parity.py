@@ -70,7 +70,7 @@ def _differences(subject: Subject, probe: Probe) -> dict[str, Difference]:
 def _told(subject: Subject, worst: Difference, probe: Probe, broken: list[Probe]) -> tuple[str, str]:
     """The message and the fix, as far as the pattern of what is broken tells the cause."""
     if worst.held:
-        return f"{len(subject.contract.outputs)} outputs agree with the original on {len(subject.probes)} probes", ""
+        return f"every output agrees with the original on {len(subject.probes)} probes", ""
     text = (
         f"{worst.told()} on probe '{probe.name}', allowed is {worst.limit:.3g} ({len(broken)} of {len(subject.probes)} probes)"
     )

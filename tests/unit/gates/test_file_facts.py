@@ -197,6 +197,11 @@ def test_compatibility_lets_pass(told: Told, graph: dict[str, Any], version: str
     assert told("compatibility", graph, target(version), engine={"version": "1.32.0"})[0] is Status.HELD
 
 
+def test_compatibility_tells_the_oldest_version_that_reads_the_file(told: Told) -> None:
+    assert told("compatibility", {})[1] == "opset 20, IR 10: onnxruntime 1.18 and newer read it"
+    assert told("compatibility", {"opsets": {"": 17}, "ir_version": 8})[1].endswith("onnxruntime 1.12 and newer read it")
+
+
 @pytest.mark.parametrize(
     ("specifier", "version", "admitted"),
     [
