@@ -40,7 +40,7 @@ from tauten.spec.tensors import Array
 
 EXTRA = "onnx"
 PRECISION = "int8"
-TOLERANCE = Tolerance(atol=0.2)
+TOLERANCE = Tolerance(atol=0.2)  # measured on a six-layer text encoder: 0.11
 
 OPERATORS = {"MatMul", "Gemm"}
 SMALLEST = 4096  # weights; below, finding every row's range costs more than the integers save
