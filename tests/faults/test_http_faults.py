@@ -269,10 +269,12 @@ def test_what_is_not_http_gets_400_and_an_end(edge: Any, sent: bytes) -> None:
     assert unharmed(edge)
 
 
-def test_garbage_after_good_requests_is_answered_after_them(edge: Any) -> None:
+def test_garbage_after_good_requests_is_answered_after_them(start_edge: Start) -> None:
+    edge = start_edge(HttpLimits(linger_s=1000))
     with edge.connect() as connection:
         connection.sendall(REQUEST * 2 + b"\0\0\0\0")
         answer = everything(connection)
+    edge.until(lambda: edge.front.connections == 0)  # its goodbye was heard; nobody lingers for nothing
     assert answer.count(b"HTTP/1.1 200") == 2
     assert answer.rindex(b"HTTP/1.1 400") > answer.rindex(b"HTTP/1.1 200")
 

@@ -284,6 +284,8 @@ class Connection(asyncio.Protocol):
         self._closing = True
         self._lingers_since = self._loop.time()
         self._transport.write_eof()
+        if self._paused_reading:  # its goodbye must be heard
+            self._transport.resume_reading()
 
     def _read_or_pause(self) -> None:
         if self._closing:
