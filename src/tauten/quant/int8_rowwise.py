@@ -47,7 +47,6 @@ SMALLEST = 4096  # weights; below, finding every row's range costs more than the
 LARGE_TABLE = 1 << 16  # elements of a lookup table; below, its bytes do not matter
 LONGEST = (2**31 - 1) // (255 * 127)  # products that an int32 can hold the sum of
 OLDEST_OPSET = 10  # QuantizeLinear
-AXES_ARE_INPUT = 18  # of ReduceMin and ReduceMax
 TINY = float(np.finfo(np.float32).tiny)
 PREFIX = "rowwise"
 
@@ -143,19 +142,23 @@ class _Rewrite:
 
     def _quantised_rows(self, x: str) -> tuple[str, str, str]:
         """Names of x as uint8, of every row's offset, and of its range."""
-        low, high, spread, width, shifted, unit, q = (
-            f"{PREFIX}/{x}/{part}" for part in ("min", "max", "spread", "range", "shifted", "unit", "uint8")
+        low, high, total, alarm, spread, held, width, shifted, unit, q = (
+            f"{PREFIX}/{x}/{part}"
+            for part in ("min", "max", "sum", "alarm", "spread", "held", "range", "shifted", "unit", "uint8")
         )
         if x in self._rows:
             return q, low, width
         self._rows.add(x)
-        for operator, name in (("ReduceMin", low), ("ReduceMax", high)):
-            if self._opset >= AXES_ARE_INPUT:
+        for operator, name in (("ReduceMin", low), ("ReduceMax", high), ("ReduceSum", total)):
+            if self._opset >= (13 if operator == "ReduceSum" else 18):  # the axes became an input
                 self._add(operator, [x, self._constant("last", np.array([-1], np.int64))], name, keepdims=1)
             else:
                 self._add(operator, [x], name, keepdims=1, axes=[-1])
         self._add("Sub", [high, low], spread)
-        self._add("Max", [spread, self._constant("tiny", np.float32(TINY))], width)
+        self._add("Max", [spread, self._constant("tiny", np.float32(TINY))], held)
+        # The engine's minimum and maximum pass over a NaN, which would then become an integer like any other; its sum does not.
+        self._add("Mul", [total, self._constant("nothing", np.float32(0))], alarm)
+        self._add("Add", [held, alarm], width)
         self._add("Sub", [x, low], shifted)
         self._add("Div", [shifted, width], unit)
         step, zero = self._constant("step", np.float32(1 / 255)), self._constant("zero", np.uint8(0))
