@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -42,6 +43,10 @@ class Speed:
     label: str
     samples_per_s: float
     parent_samples_per_s: float
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.ratios)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,99 @@
+"""tauten ship: build, serve, and verify the contract against the live server, in one command."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tauten.cli import _arguments, _delivery, _terminal
+from tauten.cli.build import add_build, build
+from tauten.cli.verify import verify_live
+from tauten.delivery.files import write_whole
+from tauten.reports.build import build_report
+from tauten.spec.errors import EngineFailed, PortInUse, Unavailable
+
+HELP = "build, serve, and verify the contract against the live server"
+
+
+def add_arguments(verb: argparse.ArgumentParser) -> None:
+    """The verb's flags."""
+    _delivery.add_source(verb)
+    add_build(verb)
+    verb.add_argument("--http-port", type=int, default=8000, help="0 takes a free one")
+    verb.add_argument("--for", dest="seconds", type=_arguments.duration, default=20.0, metavar="TIME",
+                      help="how long to verify at the contract's rate (default 20s)")  # fmt: skip
+    verb.add_argument("--report", metavar="FILE", help="the HTML report (default: beside the bundle)")
+    verb.add_argument("--then", metavar="COMMAND", action="append", default=[],
+                      help="run this against the live server ({url} is replaced), then stop; may be given several times. "
+                           "Without it the server runs until interrupted")  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit code 1 when a gate or a clause said no, 4 when there was too little evidence."""
+    found = build(args)
+    if found is None:
+        return _delivery.EXIT[args.refusal.status]
+    assert found.bundle is not None
+    console = _terminal.out()
+    with _server(found.bundle.root, args.http_port) as (process, where):
+        url: str = where["http"]
+        console.print(f"serving {url}\n", markup=False)
+        judgement, observed = verify_live(url, found.job.contract, seconds=args.seconds, bundle=found.bundle)
+        console.print(_terminal.verdict_table(judgement, f"the contract against {url}"))
+        console.print(_delivery.headline(judgement))
+        report = Path(args.report or found.bundle.root.with_name(f"{found.bundle.root.name}-report.html"))
+        write_whole(report, build_report(found, live=judgement, load=observed.load).encode())
+        console.print(f"\nreport {report}", soft_wrap=True, markup=False)
+        code = _delivery.EXIT[judgement.status]
+        for command in args.then:
+            code = code or _then(command, url)
+        if code == 0 and not args.then:
+            console.print("serving until interrupted (Ctrl-C)")
+            _wait(process)
+    return code
+
+
+def _then(command: str, url: str) -> int:
+    """Runs the user's own command line, without a shell."""
+    words = [word.replace("{url}", url) for word in shlex.split(command)]
+    return subprocess.run(words, check=False).returncode  # noqa: S603  the user's own command
+
+
+@contextmanager
+def _server(bundle: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    """A server process of its own, as in production; ended with SIGTERM, which lets it answer what is in flight."""
+    command = [sys.executable, "-m", "tauten", "serve", str(bundle), "--http-port", str(port), "--metrics-port", "-1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603  our own command
+    try:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        if not first:
+            code = process.wait()
+            if code == 3:
+                raise PortInUse(
+                    f"the server could not listen on port {port}", fix="give another --http-port; 0 takes a free one"
+                )
+            raise EngineFailed(f"the server ended with exit code {code} before it was ready", fix="see its message above")
+        yield process, json.loads(first)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=60)
+
+
+def _wait(process: subprocess.Popen[str]) -> None:
+    """Until the server ends by itself or the user interrupts."""
+    try:
+        code = process.wait()
+    except KeyboardInterrupt:
+        return
+    raise Unavailable(f"the server (pid {process.pid} of {os.getpid()}) ended with exit code {code}", fix="see its log")

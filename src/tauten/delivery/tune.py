@@ -1,0 +1,162 @@
+"""Which settings and which variant are the fastest on this host: measured in turn, then chosen by pure functions.
+
+Configurations of one candidate are tried briefly; then each candidate's best runs against the parent's best in alternating
+rounds, so that a machine whose speed drifts slows both sides of every ratio alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from tauten.measure.host import allowed_cpus
+from tauten.spec import plugins
+from tauten.spec.contract import Contract, Slo
+from tauten.spec.engine import Engine, EngineSettings, Runner, ServingSettings, Session, Tensors
+from tauten.spec.judging import Speed
+from tauten.spec.signature import BATCH
+
+TRY_S, ROUND_S, ROUNDS = 0.25, 0.4, 7
+WORTH_IT = 1.03  # a larger batch must bring at least this much over the next smaller one, since it costs latency
+LATENCY_SHARE = 0.5  # one row alone may use this part of the promised p50; the rest is for queueing and the network
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """One configuration that was tried: rows per second, and milliseconds of one run (medians)."""
+
+    threads: int
+    instances: int
+    batch: int
+    samples_per_s: float
+    run_ms: float
+
+
+class Tuned(msgspec.Struct, frozen=True, kw_only=True):
+    """The configuration chosen for one candidate, and everything that was tried for it."""
+
+    settings: ServingSettings
+    best: Trial
+    trials: tuple[Trial, ...]
+
+
+def tune(model: Path, contract: Contract, feed: Callable[[int], Tensors]) -> Tuned:
+    """Tries threads, instances and batch sizes for one model file. `feed` makes inputs with a given number of rows."""
+    engine: Engine = plugins.load("engines", contract.target.engine)
+    cores = allowed_cpus()
+    trials: list[Trial] = []
+    for threads, instances in sorted({(cores, 1), (1, cores)}, reverse=True):
+        session = engine.open(model, EngineSettings(threads=threads))
+        try:
+            for batch in batches(contract):
+                trials.append(_try(session, threads, instances, feed(batch), batch))
+        finally:
+            session.close()
+    best = choose(trials, contract.slo)
+    return Tuned(settings=settings_for(best, contract), best=best, trials=tuple(trials))
+
+
+def batches(contract: Contract) -> tuple[int, ...]:
+    """Batch sizes worth trying: 1, 8, the declared optimum and the declared maximum, within the bounds."""
+    axis = contract.axes.get(BATCH)
+    if axis is None:
+        return (1,)
+    return tuple(sorted({min(max(n, axis.min), axis.max) for n in (1, 8, axis.optimum, axis.max)}))
+
+
+def choose(trials: Sequence[Trial], slo: Slo | None) -> Trial:
+    """The trial with the most rows per second whose single row is quick enough for the promised p50.
+
+    A larger batch counts only if it brings WORTH_IT more. When nothing is quick enough, the quickest single row wins.
+    """
+    smallest = min(t.batch for t in trials)
+    alone = {(t.threads, t.instances): t.run_ms for t in trials if t.batch == smallest}
+    allowed = slo.p50_ms * LATENCY_SHARE if slo and slo.p50_ms else float("inf")
+    quick = [t for t in trials if alone[t.threads, t.instances] <= allowed]
+    if not quick:
+        fastest = min(alone, key=lambda key: alone[key])
+        quick = [t for t in trials if (t.threads, t.instances) == fastest]
+    best = quick[0]
+    for trial in sorted(quick, key=lambda t: (t.batch, -t.samples_per_s)):
+        if trial.samples_per_s > best.samples_per_s * (WORTH_IT if trial.batch > best.batch else 1.0):
+            best = trial
+    return best
+
+
+def settings_for(trial: Trial, contract: Contract) -> ServingSettings:
+    """How a variant is served when it was fastest under `trial`."""
+    return ServingSettings(
+        engine=contract.target.engine,
+        session=EngineSettings(threads=trial.threads),
+        instances=trial.instances,
+        batch=trial.batch,
+        buckets={name: axis.buckets for name, axis in contract.axes.items() if axis.buckets and name != BATCH},
+    )
+
+
+class Contestant(msgspec.Struct, frozen=True, kw_only=True):
+    """One side of a race: a model file under the settings it would be served with."""
+
+    model: Path
+    settings: ServingSettings
+    feed: Callable[[int], Tensors]
+
+
+def race(contestant: Contestant, parent: Contestant, *, rounds: int = ROUNDS) -> Speed:
+    """Paired rounds, the order swapped each time. A ratio above 1 means that the contestant is faster than its parent."""
+    engine: Engine = plugins.load("engines", contestant.settings.engine)
+    mine, theirs = (engine.open(c.model, c.settings.session) for c in (contestant, parent))
+    try:
+        pairs = []
+        for turn in range(rounds):
+            order = ((contestant, mine), (parent, theirs))
+            rates = {id(c): _round(c, s) for c, s in (order if turn % 2 else reversed(order))}
+            pairs.append((rates[id(contestant)], rates[id(parent)]))
+    finally:
+        mine.close()
+        theirs.close()
+    s, p = contestant.settings, parent.settings
+    label = f"{_label(s)} against {_label(p)}"
+    return Speed(
+        ratios=tuple(round(a / b, 4) for a, b in pairs),
+        label=label,
+        samples_per_s=median(a for a, _ in pairs),
+        parent_samples_per_s=median(b for _, b in pairs),
+    )
+
+
+def _round(contestant: Contestant, session: Session) -> float:
+    settings = contestant.settings
+    rate, _ = throughput(session.run, contestant.feed(settings.batch), settings.batch, settings.instances, ROUND_S)
+    return rate
+
+
+def _label(settings: ServingSettings) -> str:
+    return f"batch {settings.batch}, {settings.instances} × {settings.session.threads} threads"
+
+
+def _try(session: Session, threads: int, instances: int, inputs: Tensors, batch: int) -> Trial:
+    rate, ms = throughput(session.run, inputs, batch, instances, TRY_S)
+    return Trial(threads=threads, instances=instances, batch=batch, samples_per_s=round(rate, 1), run_ms=round(ms, 4))
+
+
+def throughput(run: Runner, inputs: Tensors, rows: int, callers: int, seconds: float) -> tuple[float, float]:
+    """Rows per second over all callers, and the median milliseconds of one run; at least three runs a caller, one unmeasured."""
+    run(inputs)
+
+    def call(_: int) -> list[float]:
+        times: list[float] = []
+        end = time.perf_counter() + seconds
+        while (start := time.perf_counter()) < end or len(times) < 3:
+            run(inputs)
+            times.append(time.perf_counter() - start)
+        return times
+
+    with ThreadPoolExecutor(callers) as pool:
+        all_times = list(pool.map(call, range(callers)))
+    rate = sum(rows * len(times) / sum(times) for times in all_times)
+    return rate, median(t for times in all_times for t in times) * 1000
