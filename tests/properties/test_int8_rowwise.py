@@ -30,8 +30,10 @@ seeds = st.integers(0, 2**32 - 1)
 
 @st.composite
 def matrices(draw: st.DrawFn) -> Array:
-    """Columns of their own magnitude, some without weights."""
+    """Columns of their own magnitude, some without weights; or such as integers hold exactly."""
     rng = np.random.default_rng(draw(seeds))
+    if draw(st.booleans()):
+        return np.eye(DEPTH, WIDTH, dtype=np.float32)
     columns = 10.0 ** rng.uniform(-3, 3, size=WIDTH) * draw(st.sampled_from([1e-6, 1.0, 1e3]))
     matrix = rng.normal(size=(DEPTH, WIDTH)) * columns
     matrix[:, rng.random(WIDTH) < draw(st.sampled_from([0.0, 0.2]))] = 0
@@ -66,13 +68,16 @@ def quantised(matrix: Array) -> Iterator[Any]:
 
 
 def bound(x: Array, w: Array) -> Array:
-    """How far the answer may be off, element by element: half a step of each rounding, and float arithmetic around them."""
+    """How far the answer may be off, element by element.
+
+    Half a step of every activation, what the weights lost when they were rounded, and float arithmetic around them.
+    """
     x, w = x.astype(np.float64), w.astype(np.float64)
     width = np.maximum(x.max(axis=1) - x.min(axis=1), TINY)
     most = np.abs(w).max(axis=0)
     step = np.where(most > 0, np.maximum(most / 127, TINY), 0)
     stored = step * np.rint(np.divide(w, step, out=np.zeros_like(w), where=step > 0))
-    quantising = width[:, None] / 510 * np.abs(stored).sum(axis=0) + step / 2 * np.abs(x).sum(axis=1)[:, None]
+    quantising = width[:, None] / 510 * np.abs(stored).sum(axis=0) + np.abs(x) @ np.abs(w - stored)
     # The offset and the part above it may cancel: rounding is relative to the two, not to their sum.
     parts = np.abs(x.min(axis=1))[:, None] * np.abs(stored.sum(axis=0)) + width[:, None] * np.abs(stored).sum(axis=0)
     return np.asarray(quantising * (1 + 1e-3) + 8 * EPS * parts + DEPTH * TINY)

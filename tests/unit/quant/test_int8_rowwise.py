@@ -213,3 +213,10 @@ def test_what_is_not_a_number_stays_none(tmp_path: Path) -> None:
         _, got = both(tmp_path, x=x)
         assert not np.isfinite(got[1]).any()
         np.testing.assert_array_equal(got[[0, 2]], both(tmp_path, x=X)[1][[0, 2]])
+
+
+def test_every_channel_uses_all_of_its_range(tmp_path: Path) -> None:
+    quantised(tmp_path, "h = Gather(table, ids) y = MatMul(h, w)", inputs="int64[a] ids")
+    by_shape = {tuple(t.dims): numpy_helper.to_array(t) for t in onnx.load(tmp_path / "q.onnx").graph.initializer}
+    assert (np.abs(by_shape[64, 64].astype(int)).max(axis=0) == 127).all()
+    assert (np.abs(by_shape[1024, 64].astype(int)).max(axis=1) == 127).all()
