@@ -19,7 +19,7 @@ SENTENCES = [
 def main(url: str) -> None:
     """Embeds the query and the sentences in one request and prints them by cosine."""
     with tauten.Client(url) as client:
-        answer = client.predict("minilm", {"text": [QUERY, *SENTENCES]})
+        answer = client.predict("minilm", [QUERY, *SENTENCES])
     vectors = np.array(answer["embedding"])
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     cosines = vectors[1:] @ vectors[0]

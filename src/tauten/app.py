@@ -121,7 +121,8 @@ class Server:
 
     @property
     def url(self) -> str:
-        return self._system.url
+        url: str = self._system.url
+        return url
 
     def close(self) -> None:
         """Answers what is in flight, then stops. Closing twice is fine."""

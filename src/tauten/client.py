@@ -110,13 +110,19 @@ class Client:
         return {name: _widened(array, reply.datatypes.get(name, "")) for name, array in reply.outputs.items()}
 
     def predict(
-        self, model: str, item: str | bytes, content_type: str = "", *, version: str = "", timeout_s: float | None = None
+        self,
+        model: str,
+        item: str | list[str] | bytes,
+        content_type: str = "",
+        *,
+        version: str = "",
+        timeout_s: float | None = None,
     ) -> Any:
-        """Sends natural input. Text is sent as {"text": …} in JSON, bytes as they are under their `content_type`.
+        """Sends natural input: one text or several as {"text": …} in JSON, bytes as they are under their `content_type`.
 
         Returns what the model's processor answers: data where that is JSON, bytes otherwise.
         """
-        if isinstance(item, str):
+        if isinstance(item, str | list):
             body, content_type = json.dumps({"text": item}).encode(), content_type or "application/json"
         elif not content_type:
             raise BadUsage("bytes were given without their content type", fix="give one, such as image/png")

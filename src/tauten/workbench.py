@@ -67,7 +67,7 @@ def prepare(
     example_inputs: object = None,
     progress: Progress | None = None,
 ) -> Iterator[Delivery]:
-    """Opens the source and the contract's data. Relative data paths are taken from `data_root`, by default the working folder."""
+    """Opens the source and the contract's data. Relative data paths start at `data_root`, by default the working folder."""
     ledger = Ledger(progress)
     with ledger.step("open the source"):
         opened = open_source(given, example_inputs)

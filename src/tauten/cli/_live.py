@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,21 @@ from tauten.reports.html import render
 from tauten.spec.errors import BadUsage, EngineFailed, Lacking
 
 
-@contextmanager
-def server(bundle: Path) -> Iterator[dict[str, Any]]:
-    """A server process for a bundle on a free port; yields where it listens. Load and server do not share an interpreter.
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server process and where it listens."""
 
-    Ended with SIGTERM, which lets it answer what is in flight.
+    process: subprocess.Popen[str]
+    url: str
+
+
+@contextmanager
+def server(bundle: Path, port: int = 0) -> Iterator[Running]:
+    """A server process for a bundle, as in production: load and server do not share an interpreter.
+
+    Ended with SIGTERM, which lets it answer what is in flight. Raises PortInUse, or EngineFailed when it ends by itself.
     """
-    command = [sys.executable, "-m", "tauten", "serve", str(bundle), "--http-port", "0", "--metrics-port", "-1"]
+    command = [sys.executable, "-m", "tauten", "serve", str(bundle), "--http-port", str(port), "--metrics-port", "-1"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603  our own command
     try:
         assert process.stdout is not None, "bug: the pipe was asked for"
@@ -36,11 +45,13 @@ def server(bundle: Path) -> Iterator[dict[str, Any]]:
         if not first:
             failed = Lacking if process.wait() == 3 else EngineFailed
             raise failed("the server ended before it was ready", fix="see its message above")
-        yield json.loads(first)
+        yield Running(process, json.loads(first)["http"])
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
             process.wait(timeout=60)
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 @contextmanager

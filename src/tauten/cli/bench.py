@@ -97,8 +97,8 @@ def summary(seen: load.Observations, *, rows: int) -> dict[str, Any]:
 def _target(given: str) -> Iterator[dict[str, Any]]:
     """Where it listens: as given, or a server started for a bundle, which also tells its pid."""
     if Path(given).is_dir():
-        with _live.server(Path(given)) as where:
-            yield where
+        with _live.server(Path(given)) as running:
+            yield {"http": running.url, "pid": running.process.pid}
     elif "://" in given or given.rpartition(":")[2].isdigit():
         yield {"http": given}
     else:

@@ -21,7 +21,7 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--http-address", default="127.0.0.1", metavar="HOST")
     verb.add_argument("--http-port", type=int, default=8000, metavar="N", help="0 takes a free one (default 8000)")
     verb.add_argument("--metrics-port", type=int, default=8002, metavar="N",
-                      help="metrics alone, 0 takes a free one, -1 opens none (default 8002); /metrics is on the HTTP port too")  # fmt: skip
+                      help="metrics alone; 0 takes a free one, -1 opens none (default 8002)")  # fmt: skip
     verb.add_argument(
         "--http-max-input-size", type=int, default=64 << 20, metavar="BYTES", help="largest body (default 64 MiB)"
     )

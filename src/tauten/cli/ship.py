@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import shlex
-import signal
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from tauten.cli import _arguments, _delivery, _terminal
+from tauten.cli import _arguments, _delivery, _live, _terminal
 from tauten.cli.build import add_build, build
 from tauten.cli.verify import verify_live
 from tauten.delivery.files import write_whole
 from tauten.reports.build import build_report
-from tauten.spec.errors import EngineFailed, PortInUse, Unavailable
+from tauten.spec.errors import Unavailable
 
 HELP = "build, serve, and verify the contract against the live server"
 
@@ -44,8 +37,8 @@ def run(args: argparse.Namespace) -> int:
         return _delivery.EXIT[args.refusal.status]
     assert found.bundle is not None
     console = _terminal.out()
-    with _server(found.bundle.root, args.http_port) as (process, where):
-        url: str = where["http"]
+    with _live.server(found.bundle.root, args.http_port) as running:
+        url = running.url
         console.print(f"serving {url}\n", markup=False)
         judgement, observed = verify_live(url, found.job.contract, seconds=args.seconds, bundle=found.bundle)
         console.print(_terminal.verdict_table(judgement, f"the contract against {url}"))
@@ -58,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
             code = code or _then(command, url)
         if code == 0 and not args.then:
             console.print("serving until interrupted (Ctrl-C)")
-            _wait(process)
+            _wait(running.process)
     return code
 
 
@@ -68,32 +61,10 @@ def _then(command: str, url: str) -> int:
     return subprocess.run(words, check=False).returncode  # noqa: S603  the user's own command
 
 
-@contextmanager
-def _server(bundle: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
-    """A server process of its own, as in production; ended with SIGTERM, which lets it answer what is in flight."""
-    command = [sys.executable, "-m", "tauten", "serve", str(bundle), "--http-port", str(port), "--metrics-port", "-1"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603  our own command
-    try:
-        assert process.stdout is not None
-        first = process.stdout.readline()
-        if not first:
-            code = process.wait()
-            if code == 3:
-                raise PortInUse(
-                    f"the server could not listen on port {port}", fix="give another --http-port; 0 takes a free one"
-                )
-            raise EngineFailed(f"the server ended with exit code {code} before it was ready", fix="see its message above")
-        yield process, json.loads(first)
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            process.wait(timeout=60)
-
-
 def _wait(process: subprocess.Popen[str]) -> None:
     """Until the server ends by itself or the user interrupts."""
     try:
         code = process.wait()
     except KeyboardInterrupt:
         return
-    raise Unavailable(f"the server (pid {process.pid} of {os.getpid()}) ended with exit code {code}", fix="see its log")
+    raise Unavailable(f"the server (pid {process.pid}) ended with exit code {code}", fix="see its log")

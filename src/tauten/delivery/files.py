@@ -10,7 +10,7 @@ from tauten.spec.errors import BadUsage
 
 
 def write_whole(target: Path, data: bytes) -> None:
-    """Writes a file so that a reader sees the old one or the new one, never half. Raises BadUsage when the folder is no place."""
+    """Writes a file so that a reader sees the old one or the new one, never half. Raises BadUsage."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)

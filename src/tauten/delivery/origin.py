@@ -21,7 +21,7 @@ def open_source(given: object, example_inputs: object = None) -> Opened:
         raise BadSource(f"there is no file or directory {_shown(given)}", fix="check the path")
     raise BadSource(
         f"{_shown(given)} is not a model that any source takes",
-        fix="give model.onnx, file.py:factory, package.module:factory, or a Hugging Face directory (config.json + *.safetensors)",
+        fix="give model.onnx, file.py:factory, package.module:factory, or a Hugging Face directory",
     )
 
 

@@ -52,8 +52,7 @@ def tune(model: Path, contract: Contract, feed: Callable[[int], Tensors]) -> Tun
     for threads, instances in sorted({(cores, 1), (1, cores)}, reverse=True):
         session = engine.open(model, EngineSettings(threads=threads))
         try:
-            for batch in batches(contract):
-                trials.append(_try(session, threads, instances, feed(batch), batch))
+            trials.extend(_try(session, threads, instances, feed(n), n) for n in batches(contract))
         finally:
             session.close()
     best = choose(trials, contract.slo)
@@ -145,7 +144,7 @@ def _try(session: Session, threads: int, instances: int, inputs: Tensors, batch:
 
 
 def throughput(run: Runner, inputs: Tensors, rows: int, callers: int, seconds: float) -> tuple[float, float]:
-    """Rows per second over all callers, and the median milliseconds of one run; at least three runs a caller, one unmeasured."""
+    """Rows per second over all callers, and the median milliseconds of one run; at least three runs a caller."""
     run(inputs)
 
     def call(_: int) -> list[float]:

@@ -164,6 +164,7 @@ class Contract(_Part, frozen=True):
         data: Any = msgspec.to_builtins(self, builtin_types=(datetime.date,))
         target = {**msgspec.structs.asdict(self.target), "precision": list(self.target.precision)}
         head = {"contract": self.contract, "name": self.name, "target": target}
+        data["axes"] = {name: {"min": axis.min, **data["axes"][name]} for name, axis in self.axes.items()}
         text: str = yaml.dump({**head, **{k: v for k, v in data.items() if k not in head}}, Dumper=_Dumper, sort_keys=False)
         return text
 
