@@ -41,8 +41,9 @@ def read_skeleton(path: Path) -> onnx.ModelProto:
     """The model without its external data. Raises BadModel."""
     if not path.is_file():
         raise BadModel(f"there is no file {path.name!r}", fix="check the path")
+    read = library().load_model
     try:
-        model: onnx.ModelProto = library().load_model(str(path), load_external_data=False)
+        model: onnx.ModelProto = read(str(path), load_external_data=False)
     except Exception as error:
         # The decoder's exceptions have no base but Exception, and differ between the versions of protobuf.
         raise BadModel(f"{path.name!r} is not a readable ONNX model: {one_line(error)}",
