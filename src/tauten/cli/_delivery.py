@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -71,38 +72,32 @@ def headline(judgement: Judgement) -> Text:
             return Text(f"held: all {len(judgement.verdicts)} verdicts", style="bold green")
 
 
-def candidate_table(candidates: Sequence[Candidate], chosen: str) -> Table:
-    """Every candidate with its figures, and why it was chosen or refused."""
+def candidates(found: Sequence[Candidate], chosen: str) -> Group:
+    """Every candidate with its figures in a table, and below it why each loser lost."""
     table = Table(title="candidates on this host", title_justify="left", box=None, pad_edge=False)
     table.add_column("")
     table.add_column("candidate", no_wrap=True)
     for column in ("samples/s", "× parent", "score", "MB"):
-        table.add_column(column, justify="right")
-    table.add_column("", overflow="fold", ratio=1)
-    for c in candidates:
-        won = c.name == chosen
-        ratio = sorted(c.speed.ratios)[len(c.speed.ratios) // 2] if c.speed else None
-        size = c.model.stat().st_size / 1e6 if c.model.exists() else None
-        told = _why(c, won)
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("served as", overflow="fold")
+    for c in found:
+        best = c.tuned.best if c.tuned else None
         table.add_row(
-            Text("→" if won else "✓" if c.held else "✗", style="green" if c.held else "red"),
-            Text(c.name, style="bold" if won else ""),
+            Text("→" if c.name == chosen else "✓" if c.held else "✗", style="green" if c.held else "red"),
+            Text(c.name, style="bold" if c.name == chosen else ""),
             _terminal.number(c.samples_per_s or None),
-            f"{ratio:.2f}" if ratio else "–",
+            f"{c.speed.median:.2f}" if c.speed else "–",
             f"{c.score.value:.4f}" if c.score else "–",
-            f"{size:.1f}" if size else "–",
-            Text(told, style="" if won else "dim"),
+            f"{c.model.stat().st_size / 1e6:.1f}" if c.model.exists() else "–",
+            f"batch {best.batch}, {best.instances} × {best.threads} threads" if best else "–",
         )
-    return table
+    return Group(table, *(_lost(c) for c in found if not c.held))
 
 
-def _why(candidate: Candidate, won: bool) -> str:
+def _lost(candidate: Candidate) -> Text:
+    """One line for each gate that refused it."""
     if candidate.failure:
-        return f"not made: {candidate.failure}"
-    if candidate.held:
-        best = candidate.tuned.best if candidate.tuned else None
-        how = f"batch {best.batch}, {best.instances} × {best.threads} threads" if best else ""
-        return f"chosen: {how}" if won else f"keeps every promise: {how}"
+        return Text(f"✗ {candidate.name}: not made, {candidate.failure}", style="dim")
     assert candidate.judgement is not None
-    bad = [v for v in candidate.judgement.verdicts if not v.ok]
-    return "refused by " + "; ".join(f"{v.name} ({v.message})" for v in bad)
+    told = [f"  {v.name}: {v.message}" for v in candidate.judgement.verdicts if not v.ok]
+    return Text("\n".join([f"✗ {candidate.name} refused by", *told]), style="dim")

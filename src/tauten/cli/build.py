@@ -63,6 +63,6 @@ def build(args: argparse.Namespace) -> Delivered | None:
             console.print(_terminal.verdict_table(found.chosen.judgement, f"{delivery.contract.name}: {found.chosen.name}"))
             console.print(_delivery.headline(found.chosen.judgement))
             console.print()
-            console.print(_delivery.candidate_table(found.candidates, found.chosen.name))
+            console.print(_delivery.candidates(found.candidates, found.chosen.name))
             console.print(f"\nsealed {target}  {found.bundle.identity}", soft_wrap=True, markup=False)
         return found
