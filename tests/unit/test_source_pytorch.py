@@ -235,7 +235,11 @@ def test_inputs_without_names_are_given_in_order() -> None:
 
 @pytest.mark.parametrize(
     ("names", "message"),
-    [(["ids"], "forward needs 'scale'"), (["ids", "scale", "mask"], "forward takes ids, scale, flag, but no 'mask'")],
+    [
+        ([], "nothing tells what forward's ids, scale look like"),
+        (["ids"], "forward needs 'scale'"),
+        (["ids", "scale", "mask"], "forward takes ids, scale, flag, but no 'mask'"),
+    ],
 )
 def test_inputs_that_forward_does_not_take_or_lacks_are_told(names: list[str], message: str) -> None:
     with pytest.raises(BadSource, match=message):

@@ -123,7 +123,11 @@ def by_position(module: torch.nn.Module, names: Sequence[str]) -> bool:
     if unknown := [n for n in names if n not in takes and inspect.Parameter.VAR_KEYWORD not in kinds]:
         raise BadSource(f"forward takes {', '.join(takes) or 'nothing'}, but no {unknown[0]!r}",
                         fix="name the inputs in the contract as forward's parameters")  # fmt: skip
-    if needed := [p.name for p in named if p.default is p.empty and p.name not in names]:
+    needed = [p.name for p in named if p.default is p.empty and p.name not in names]
+    if needed and not names:
+        raise BadSource(f"nothing tells what forward's {', '.join(needed)} look like",
+                        fix="let the factory return (module, example_inputs)")  # fmt: skip
+    if needed:
         raise BadSource(f"forward needs {needed[0]!r}, which is no input ({', '.join(names) or 'none are given'})",
                         fix=f"add {needed[0]!r} to the inputs, or give it a default in forward")  # fmt: skip
     return False
