@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from tauten.delivery.first_contract import first_contract
 from tauten.delivery.ledger import Ledger, Progress
 from tauten.delivery.origin import open_source
 from tauten.delivery.original import reference_of
+from tauten.formats import onnx_file
 from tauten.reports.build import build_report
 from tauten.spec import plugins
 from tauten.spec.bundle import Bundle
@@ -51,11 +51,7 @@ class Delivery:
 
     def write_model(self, judged: Candidate, target: Path) -> None:
         """Puts the judged ONNX file at its place, with its external data where it has some."""
-        data = judged.model.with_name(judged.model.name + ".data")
-        if data.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(data, target.with_name(data.name))
-        write_whole(target, judged.model.read_bytes())
+        onnx_file.copy(judged.model, target)
 
 
 @contextmanager

@@ -11,7 +11,9 @@ from tauten.cli import _arguments, _delivery, _live, _terminal
 from tauten.cli.build import add_build, build
 from tauten.cli.verify import verify_live
 from tauten.delivery.files import write_whole
+from tauten.measure.digests import samples_needed
 from tauten.reports.build import build_report
+from tauten.spec.contract import Contract
 from tauten.spec.errors import Unavailable
 
 HELP = "build, serve, and verify the contract against the live server"
@@ -22,8 +24,8 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
     _delivery.add_source(verb)
     add_build(verb)
     verb.add_argument("--http-port", type=int, default=8000, help="0 takes a free one")
-    verb.add_argument("--for", dest="seconds", type=_arguments.duration, default=20.0, metavar="TIME",
-                      help="how long to verify at the contract's rate (default 20s)")  # fmt: skip
+    verb.add_argument("--for", dest="seconds", type=_arguments.duration, metavar="TIME",
+                      help="how long to verify at the contract's rate (default: long enough to decide on p99)")  # fmt: skip
     verb.add_argument("--report", metavar="FILE", help="the HTML report (default: beside the bundle)")
     verb.add_argument("--then", metavar="COMMAND", action="append", default=[],
                       help="run this against the live server ({url} is replaced), then stop; may be given several times. "
@@ -40,7 +42,9 @@ def run(args: argparse.Namespace) -> int:
     with _live.server(found.bundle.root, args.http_port) as running:
         url = running.url
         console.print(f"serving {url}\n", markup=False)
-        judgement, observed = verify_live(url, found.job.contract, seconds=args.seconds, bundle=found.bundle)
+        judgement, observed = verify_live(
+            url, found.job.contract, seconds=args.seconds or _enough(found.job.contract), bundle=found.bundle
+        )
         console.print(_terminal.verdict_table(judgement, f"the contract against {url}"))
         console.print(_delivery.headline(judgement))
         report = Path(args.report or found.bundle.root.with_name(f"{found.bundle.root.name}-report.html"))
@@ -53,6 +57,12 @@ def run(args: argparse.Namespace) -> int:
             console.print("serving until interrupted (Ctrl-C)")
             _wait(running.process)
     return code
+
+
+def _enough(contract: Contract) -> float:
+    """Seconds at the contract's rate after which p99 has an interval, with a tenth to spare; 20 s to 10 min."""
+    rate = contract.slo.rate if contract.slo else 0.0
+    return min(max(20.0, 1.1 * samples_needed(0.99) / rate), 600.0) if rate else 20.0
 
 
 def _then(command: str, url: str) -> int:

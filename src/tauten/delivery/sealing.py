@@ -14,6 +14,7 @@ import numpy as np
 
 from tauten.delivery.candidates import Candidate
 from tauten.delivery.ledger import Ledger
+from tauten.formats import onnx_file
 from tauten.measure import host
 from tauten.spec import plugins
 from tauten.spec.bundle import SCHEMA, Bundle, Manifest, Variant, seal
@@ -53,10 +54,7 @@ def _fill(root: Path, parcel: Parcel) -> Manifest:
     name = f"{chosen.name}-{contract.target.engine}"
     folder = root / "variants" / name
     folder.mkdir(parents=True)
-    shutil.copyfile(chosen.model, folder / "model.onnx")
-    data = chosen.model.with_name(chosen.model.name + ".data")
-    if data.exists():
-        shutil.copyfile(data, folder / data.name)
+    onnx_file.copy(chosen.model, folder / "model.onnx")
     (folder / "settings.json").write_bytes(msgspec.json.format(msgspec.json.encode(chosen.tuned.settings)))
     (root / "contract.yaml").write_text(contract.dumps(), encoding="utf-8")
     golden = golden_probes(parcel.probes)
