@@ -1,152 +1,151 @@
-"""Composition root of the server: settings in, running system out. Wires service, metrics and fronts; decides nothing."""
+"""Composition root of the online way: settings in, a running server out. The offline way is wired in workbench.py."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import AsyncExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import uvloop
 
-from tauten.fronts.http import HttpFront
-from tauten.fronts.http.messages import HttpLimits
+from tauten.fronts.http import HttpFront, HttpLimits
 from tauten.govern.metrics import Metrics
 from tauten.serving import swap
 from tauten.serving.service import Service
 from tauten.serving.settings import ServerSettings
 from tauten.spec.bundle import Bundle
 
-Where = dict[str, Any]
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+T = TypeVar("T")
+LAST_WORDS_S = 2.0  # after the exit timeout: for the refusals to reach their clients, and for runs to end
+SWITCH_S = 0.0005  # a worker whose run has ended waits at most this long for the interpreter, not the default 5 ms
 
 
-class System:
-    """The running parts of one server, on the event loop that started them."""
+class Running:
+    """A server on the running event loop: the service, and the fronts before it."""
 
-    def __init__(self, settings: ServerSettings, service: Service, fronts: tuple[HttpFront, ...]) -> None:
-        self._settings, self.service, self._fronts = settings, service, fronts
+    def __init__(self, service: Service, http: HttpFront, metrics: HttpFront | None) -> None:
+        self._service, self._http, self._metrics = service, http, metrics
 
     @classmethod
-    async def start(cls, settings: ServerSettings) -> System:
-        """Listens, then loads every bundle; *ready* is false until the last one is warm. On any error all is closed again.
-
-        Raises PortInUse, BadBundle, BadModel, MissingExtra.
-        """
-        metrics = Metrics()
+    async def start(cls, settings: ServerSettings) -> Running:
+        """Listens, then loads; ready when it returns. Leaves nothing behind when it raises."""
+        metrics = Metrics(lambda: service.pending())  # noqa: PLW0108  the service is made in the next line
         service = Service(queue=settings.queue, sink=metrics)
         limits = HttpLimits(max_input_size=settings.max_input_bytes)
-        system = cls(settings, service, ())
-        try:
-            front = await HttpFront.start(service, settings.http_address, settings.http_port, limits, metrics.render)
-            system._fronts = (front,)
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(service.close)
+            http = await HttpFront.start(service, settings.http_address, settings.http_port, limits, metrics.render)
+            undo.push_async_callback(http.close, 0.0)
+            second = None
             if settings.metrics_port >= 0:
-                scrape = await HttpFront.start(None, settings.http_address, settings.metrics_port, limits, metrics.render)
-                system._fronts = (front, scrape)
-            for bundle in settings.bundles:
-                await service.load(bundle)
-            if settings.repository is not None:
-                for bundle in swap.in_repository(settings.repository):
-                    await service.load(bundle, in_repository=True)
-        except BaseException:
-            await system.stop(0)
-            raise
-        return system
+                second = await HttpFront.start(None, settings.http_address, settings.metrics_port, limits, metrics.render)
+                undo.push_async_callback(second.close, 0.0)
+            for path in settings.bundles:
+                await service.load(path)
+            for path in swap.in_repository(settings.repository) if settings.repository else ():
+                await service.load(path, in_repository=True)
+            undo.pop_all()
+        return cls(service, http, second)
 
     @property
     def url(self) -> str:
-        return self._fronts[0].url
+        return self._http.url
 
-    def where(self) -> Where:
-        """The first line of the server: where it listens, and who it is."""
-        told: Where = {"http": self.url, "pid": os.getpid()}
-        if len(self._fronts) > 1:
-            told["metrics"] = f"{self._fronts[1].url}/metrics"
-        return told
+    def where(self) -> dict[str, Any]:
+        """Where it listens, as the server prints it."""
+        return {"http": self.url, "metrics": f"{(self._metrics or self._http).url}/metrics", "pid": os.getpid()}
 
-    async def stop(self, deadline_s: float) -> bool:
-        """Not ready at once; answers what is in flight, at most for `deadline_s`; closes. True when nothing was cut."""
-        empty = await self.service.drain(deadline_s)
-        for front in self._fronts:
-            empty &= await front.close(deadline_s if empty else 0)
-        await self.service.close()
-        return empty
+    async def stop(self, timeout_s: float) -> bool:
+        """Not ready at once, accepts nothing more, answers what is in flight for `timeout_s`, refuses the rest, closes."""
 
+        async def answer() -> None:
+            await self._service.drain(timeout_s)
+            closing = asyncio.ensure_future(self._service.close())
+            await asyncio.wait({closing}, timeout=LAST_WORDS_S)  # a run that never ends is left to the end of the process
 
-def run_server(settings: ServerSettings, announce: Callable[[Where], None]) -> bool:
-    """Serves until SIGTERM or SIGINT; a second signal cuts what is in flight. True when everybody was answered."""
-
-    async def serve_until_told() -> bool:
-        told, again = asyncio.Event(), asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in STOP_SIGNALS:
-            loop.add_signal_handler(number, lambda: again.set() if told.is_set() else told.set())
-        system = await System.start(settings)
-        announce(system.where())
-        await told.wait()
-        stopping = asyncio.ensure_future(system.stop(settings.exit_timeout_s))
-        impatient = asyncio.ensure_future(again.wait())
-        await asyncio.wait({stopping, impatient}, return_when=asyncio.FIRST_COMPLETED)
-        if not stopping.done():
-            stopping.cancel()
-            await asyncio.wait({stopping})
-            await system.stop(0)
-            return False
-        impatient.cancel()
-        return stopping.result()
-
-    return uvloop.run(serve_until_told())
+        await asyncio.gather(answer(), self._http.close(timeout_s + LAST_WORDS_S))
+        if self._metrics is not None:
+            await self._metrics.close(0.0)
+        return True
 
 
 class Server:
-    """A server in this process, on a thread of its own. Made by `serve`."""
+    """A server in this process, on a thread of its own. A context manager; made by `serve`."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
-        self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="tauten-server", daemon=True)
+        self._started: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        self._thread = threading.Thread(target=self._run, name="tauten server", daemon=True)
         self._thread.start()
-        try:
-            self._system = self._call(System.start(settings))
-        except BaseException:
-            self._end()
-            raise
-
-    def __repr__(self) -> str:
-        return f"<Server {self.url} {self._system.service!r}>"
-
-    @property
-    def url(self) -> str:
-        url: str = self._system.url
-        return url
+        self.url, self._loop, self._end = self._started.result()
 
     def close(self) -> None:
-        """Answers what is in flight, then stops. Closing twice is fine."""
+        """Answers what is in flight, then ends. Closing twice is fine."""
         if self._thread.is_alive():
-            self._call(self._system.stop(self._settings.exit_timeout_s))
-            self._end()
+            self._loop.call_soon_threadsafe(self._end.set)
+            self._thread.join()
 
     def __enter__(self) -> Server:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _call(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._live())
 
-    def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
-        self._loop.close()
+    async def _live(self) -> None:
+        end = asyncio.Event()
+        try:
+            running = await Running.start(self._settings)
+        except BaseException as error:  # noqa: BLE001  the edge of a thread: raised again where `serve` was called
+            self._started.set_exception(error)
+            return
+        self._started.set_result((running.url, asyncio.get_running_loop(), end))
+        await end.wait()
+        await running.stop(self._settings.exit_timeout_s)
 
 
-def serve(bundle: Bundle | str | Path, *, port: int = 8000, address: str = "127.0.0.1") -> Server:
-    """Serves one bundle in this process; returns when it is ready. A port of 0 takes a free one (`server.url`)."""
-    root = bundle.root if isinstance(bundle, Bundle) else Path(bundle)
-    return Server(ServerSettings(bundles=(root,), http_address=address, http_port=port, metrics_port=-1))
+def serve(bundle: Bundle | str | Path, *more: Bundle | str | Path, port: int = 0, **settings: Any) -> Server:
+    """Serves bundles in this process and returns once they are ready. `settings` are those of ServerSettings."""
+    paths = tuple(b.root if isinstance(b, Bundle) else Path(b) for b in (bundle, *more))
+    return Server(ServerSettings(bundles=paths, http_port=port, **{"metrics_port": -1, **settings}))
+
+
+def run_server(settings: ServerSettings, announce: Callable[[dict[str, Any]], None]) -> None:
+    """Serves until SIGTERM or SIGINT, as the only business of this process. `announce` is told where, once it is ready."""
+    sys.setswitchinterval(SWITCH_S)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_until_signalled(settings, announce))
+
+
+async def _until_signalled(settings: ServerSettings, announce: Callable[[dict[str, Any]], None]) -> None:
+    """The first signal ends it in order, a second one at once."""
+    loop, signalled = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signalled.set)
+    if (running := await _unless(signalled, Running.start(settings))) is None:
+        return
+    announce(running.where())
+    await signalled.wait()
+    signalled.clear()
+    if await _unless(signalled, running.stop(settings.exit_timeout_s)) is None:
+        await running.stop(0.0)
+
+
+async def _unless(signalled: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """What the work gives; None when the signal came first, and the work was cancelled."""
+    task, alarm = asyncio.ensure_future(work), asyncio.ensure_future(signalled.wait())
+    await asyncio.wait({task, alarm}, return_when=asyncio.FIRST_COMPLETED)
+    for one in (task, alarm):
+        one.cancel()
+    await asyncio.wait({task, alarm})
+    return None if task.cancelled() else task.result()

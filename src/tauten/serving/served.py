@@ -67,8 +67,8 @@ class Served:
         self._clock, self._sink, self._died = clock, sink, died
         self._loop = asyncio.get_running_loop()
         self._rows_per_s: float | None = None
-        self._dead = 0
-        around = Surroundings(self._room, self._shapes, prepared.open, clock, self._hand_over, self._tell)
+        self._dead, self._at_work, self._deserted = 0, len(prepared.sessions), asyncio.Event()
+        around = Surroundings(self._room, self._shapes, prepared.open, clock, self._hand_over, self._tell, self._gone)
         name = f"{prepared.bundle.manifest.name}/{prepared.bundle.manifest.version}"
         self._workers = [Worker(f"{name}#{i}", s, around) for i, s in enumerate(prepared.sessions)]
 
@@ -85,8 +85,9 @@ class Served:
         return all(w.healthy for w in self._workers)
 
     @property
-    def idle(self) -> bool:
-        return self._admission.requests == 0
+    def waiting(self) -> int:
+        """Requests in the waiting room."""
+        return len(self._room)
 
     async def infer(self, inputs: Mapping[str, Array], deadline: float | None) -> dict[str, Array]:
         """All outputs for one request. Nothing is queued before the request is held to the signature.
@@ -185,7 +186,8 @@ class Served:
 
     def _changed(self, healthy: bool, crashes: int, reason: str, dead: bool) -> None:
         manifest = self.bundle.manifest
-        self._sink(WorkerChanged(manifest.name, manifest.version, healthy, crashes, reason))
+        if not dead:  # a crash was told when it happened
+            self._sink(WorkerChanged(manifest.name, manifest.version, healthy, crashes, reason))
         self._dead += dead
         if self._dead == len(self._workers):
             self.refuse(reason)
@@ -198,11 +200,15 @@ class Served:
                 ticket.future.set_exception(Unavailable(f"not answered: {reason}", fix=BACK))
 
     async def close(self) -> None:
-        """Ends the workers and frees the sessions. What still waits is answered with Unavailable."""
+        """Ends the workers, after the runs they are in, and frees the sessions. Who still waits gets Unavailable."""
         self.refuse("the version was closed")
-        await asyncio.to_thread(self._join)
-        await asyncio.sleep(0)  # the last answers that workers handed over are delivered
+        await self._deserted.wait()
 
-    def _join(self) -> None:
-        for worker in self._workers:
-            worker.join()
+    def _gone(self) -> None:
+        """Called in a worker's thread, after whatever else it had to say."""
+        self._loop.call_soon_threadsafe(self._count_out)
+
+    def _count_out(self) -> None:
+        self._at_work -= 1
+        if self._at_work == 0:
+            self._deserted.set()

@@ -204,6 +204,10 @@ class Service:
             for e in self._registry.entries()
         ]
 
+    def pending(self) -> dict[tuple[str, str], int]:
+        """Requests that wait for a run, by name and version."""
+        return {(e.name, e.version): e.served.waiting for e in self._registry.entries() if e.served is not None}
+
     def contract(self, model: str, version: str = "") -> Contract:
         return self._registry.resolve(model, version)[1].contract
 

@@ -6,6 +6,7 @@ anything else is a bug of ours or of the engine: its batch is failed, the sessio
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from tauten.spec.engine import Session
 from tauten.spec.errors import DeadlineExceeded, EngineFailed, TautenError
 from tauten.spec.tensors import Array
 
+log = logging.getLogger(__name__)
 LATE = "the deadline passed while the request waited"
 Answer = dict[str, Array] | TautenError
 
@@ -42,6 +44,7 @@ class Surroundings:
     clock    the clock of arrivals and deadlines
     done     takes a finished run
     changed  told when the worker's health changed
+    ended    told when the worker has gone for good, its session closed
     """
 
     room: Room
@@ -50,6 +53,7 @@ class Surroundings:
     clock: Callable[[], float]
     done: Callable[[Run], None]
     changed: Callable[[Worker], None]
+    ended: Callable[[], None]
 
 
 class Worker:
@@ -66,22 +70,19 @@ class Worker:
         return f"<Worker {self._thread.name} {state} crashes={self.crashes}>"
 
     def start(self) -> None:
+        """Runs until the room is closed and its last run has ended."""
         self._thread.start()
 
-    def join(self) -> None:
-        """Waits until the room is closed and the last run has ended, then closes the session. Blocks."""
-        if self._thread.ident is not None:
-            self._thread.join()
-        self._session.close()
-
     def _supervise(self) -> None:
-        while True:
+        at_work = True
+        while at_work:
             try:
                 self._work()
-                return
+                at_work = False
             except Exception as error:  # noqa: BLE001  the edge of a thread: whatever it was, its callers must be answered
-                if not self._recover(error):
-                    return
+                at_work = self._recover(error)
+        self._session.close()
+        self._around.ended()
 
     def _work(self) -> None:
         while (decision := self._around.room.take()) is not None:
@@ -127,6 +128,7 @@ class Worker:
         """After a crash: answers the batch, opens a new session. False when that fails too."""
         self.healthy, self.crashes = False, self.crashes + 1
         self.reason = f"{type(error).__name__}: {error}"
+        log.error("worker %s crashed, crash number %d", self._thread.name, self.crashes, exc_info=error)
         self._around.changed(self)
         tickets, self._current = self._current, ()
         if tickets:
