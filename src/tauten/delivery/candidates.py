@@ -18,6 +18,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
     made_by   exporter, pass or precision scheme that wrote the file
     parent    the candidate that it was made from; empty for what came from the exporter
+    raced     samples/s of a parent over all races against it; 0 where there was none
     """
 
     name: str
@@ -29,6 +30,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     score: Score | None = None
     tuned: Tuned | None = None
     speed: Speed | None = None
+    raced: float = 0.0
     failure: str = ""
 
     @property
@@ -46,7 +48,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     def samples_per_s(self) -> float:
         if self.speed is not None:
             return self.speed.samples_per_s
-        return self.tuned.best.samples_per_s if self.tuned else 0.0
+        return self.raced or (self.tuned.best.samples_per_s if self.tuned else 0.0)
 
 
 def choose(candidates: Sequence[Candidate], contract: Contract) -> tuple[Candidate, str]:

@@ -28,6 +28,9 @@ def first_contract(opened: Opened, run: Runner, *, name: str = "", options: dict
     options  `precision` (names), `accuracy` (an Accuracy), `opset`: what the model itself cannot tell
     """
     options = options or {}
+    if not opened.suggested.inputs:
+        raise BadContract("the signature cannot be told from the model alone",
+                          fix="let the factory return (module, example_inputs)")  # fmt: skip
     signature = _bounded(opened.suggested)
     bare = Contract(
         contract=1, inputs=signature.inputs, outputs=signature.outputs, axes=signature.axes, name=name or opened.name

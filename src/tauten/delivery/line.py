@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -116,7 +117,10 @@ def deliver(job: Job, target: Path, *, version: str = "1", only: str = "", repor
     memo = memo.parent(job.original)
     base = _with_accuracy(job, _score_and_tune(job, base))
     _raise_unless_held(base)
-    everybody = [base, *(_try_rival(job, base, rival, memo) for rival in _rivals(job, base))]
+    rivals = [_try_rival(job, base, rival, memo) for rival in _rivals(job, base)]
+    if speeds := [r.speed.parent_samples_per_s for r in rivals if r.speed]:
+        base = msgspec.structs.replace(base, raced=median(speeds))
+    everybody = [base, *rivals]
     chosen, why = _chosen(job, everybody, only)
     with job.ledger.step(f"choose {chosen.name}") as note:
         note.say("kept", why, subject=_digest(chosen.model))

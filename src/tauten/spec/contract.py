@@ -207,9 +207,12 @@ def _canonical(value: Any) -> Any:
     """Plain data without whatever equals its default. (The library's own omission goes by identity, so it is no help here.)"""
     if isinstance(value, msgspec.Struct):
         fields = ((f, getattr(value, f.name)) for f in msgspec.structs.fields(value))
-        return {f.encode_name: _canonical(v) for f, v in fields if v != f.default or type(v) is not type(f.default)}
+        odd = (f for f in fields if f[1] != f[0].default or isinstance(f[1], bool) is not isinstance(f[0].default, bool))
+        return {f.encode_name: _canonical(v) for f, v in odd}
     if isinstance(value, dict):
         return {k: _canonical(v) for k, v in value.items()}
+    if isinstance(value, float) and value.is_integer():
+        return int(value)  # 60 and 60.0 are the same promise
     return [_canonical(v) for v in value] if isinstance(value, list | tuple) else value
 
 
