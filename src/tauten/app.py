@@ -8,8 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -76,42 +75,41 @@ class Running:
         return True
 
 
-class Server:
+class Server(AbstractContextManager["Server"]):
     """A server in this process, on a thread of its own. A context manager; made by `serve`."""
 
     def __init__(self, settings: ServerSettings) -> None:
-        self._settings = settings
-        self._started: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-        self._thread = threading.Thread(target=self._run, name="tauten server", daemon=True)
+        self._timeout_s = settings.exit_timeout_s
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="tauten server", daemon=True)
         self._thread.start()
-        self.url, self._loop, self._end = self._started.result()
+        with ExitStack() as undo:
+            undo.callback(self._end)
+            self._running = self._do(Running.start(settings))
+            undo.pop_all()
+
+    @property
+    def url(self) -> str:
+        return self._running.url
 
     def close(self) -> None:
         """Answers what is in flight, then ends. Closing twice is fine."""
         if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._end.set)
-            self._thread.join()
-
-    def __enter__(self) -> Server:
-        return self
+            self._do(self._running.stop(self._timeout_s))
+            self._end()
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _run(self) -> None:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(self._live())
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs something on the server's loop and waits for it here."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    async def _live(self) -> None:
-        end = asyncio.Event()
-        try:
-            running = await Running.start(self._settings)
-        except BaseException as error:  # noqa: BLE001  the edge of a thread: raised again where `serve` was called
-            self._started.set_exception(error)
-            return
-        self._started.set_result((running.url, asyncio.get_running_loop(), end))
-        await end.wait()
-        await running.stop(self._settings.exit_timeout_s)
+    def _end(self) -> None:
+        self._do(self._loop.shutdown_default_executor())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
 
 def serve(bundle: Bundle | str | Path, *more: Bundle | str | Path, port: int = 0, **settings: Any) -> Server:
