@@ -79,7 +79,8 @@ def candidates(found: Sequence[Candidate], chosen: str) -> Group:
     table.add_column("candidate", no_wrap=True)
     for column in ("samples/s", "× parent", "score", "MB"):
         table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("served as", overflow="fold")
+    table.add_column("batch", justify="right")
+    table.add_column("sessions × threads", justify="right")
     for c in found:
         best = c.tuned.best if c.tuned else None
         table.add_row(
@@ -89,7 +90,8 @@ def candidates(found: Sequence[Candidate], chosen: str) -> Group:
             f"{c.speed.median:.2f}" if c.speed else "–",
             f"{c.score.value:.4f}" if c.score else "–",
             f"{c.model.stat().st_size / 1e6:.1f}" if c.model.exists() else "–",
-            f"batch {best.batch}, {best.instances} × {best.threads} threads" if best else "–",
+            str(best.batch) if best else "–",
+            f"{best.instances} × {best.threads}" if best else "–",
         )
     return Group(table, *(_lost(c) for c in found if not c.held))
 
