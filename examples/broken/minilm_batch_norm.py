@@ -44,7 +44,8 @@ class MiniLm(nn.Module):
 
 
 def factory() -> nn.Module:
-    from transformers import AutoModel  # noqa: PLC0415  the other examples do without it
+    from transformers import AutoModel, logging  # noqa: PLC0415  the other examples do without it
 
+    logging.disable_progress_bar()
     encoder = AutoModel.from_pretrained(os.environ["TAUTEN_MINILM"], local_files_only=True)
     return MiniLm(encoder).eval()
