@@ -11,7 +11,7 @@ from tauten.delivery import line
 from tauten.delivery.candidates import Candidate
 from tauten.delivery.evaluate import TextEncoder
 from tauten.delivery.evaluate import prepare as prepare_evaluation
-from tauten.delivery.files import write_whole
+from tauten.delivery.files import write_whole, writing
 from tauten.delivery.first_contract import first_contract
 from tauten.delivery.ledger import Ledger, Progress
 from tauten.delivery.origin import open_source
@@ -50,8 +50,9 @@ class Delivery:
         write_whole(Path(target), build_report(found).encode())
 
     def write_model(self, judged: Candidate, target: Path) -> None:
-        """Puts the judged ONNX file at its place, with its external data where it has some."""
-        onnx_file.copy(judged.model, target)
+        """Puts the judged ONNX file at its place, with its external data where it has some. Raises BadUsage."""
+        with writing(target):
+            onnx_file.copy(judged.model, target)
 
 
 @contextmanager

@@ -28,7 +28,6 @@ def add_source(verb: argparse.ArgumentParser, *, contract: bool = True) -> None:
                       help="model.onnx, file.py:factory, package.module:factory, or a Hugging Face directory")  # fmt: skip
     if contract:
         verb.add_argument("-c", "--contract", required=True, metavar="FILE", help="the delivery contract (YAML)")
-    verb.add_argument("--trust-pickle", action="store_true", help=argparse.SUPPRESS)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from tauten.cli import _terminal
 from tauten.measure import host, load
 from tauten.reports.data import LatencyData, ReportData, Section
 from tauten.reports.html import render
-from tauten.spec.errors import BadUsage, EngineFailed, Lacking
+from tauten.spec.errors import BadUsage, EngineFailed, Lacking, PortInUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,20 @@ def server(bundle: Path, port: int = 0) -> Iterator[Running]:
             process.wait(timeout=60)
         if process.stdout is not None:
             process.stdout.close()
+
+
+def require_free(port: int) -> None:
+    """Asks early what the server would say after a long build. Raises BadUsage for no port, PortInUse."""
+    if not 0 <= port <= 65535:
+        raise BadUsage(f"--http-port {port} is not a port", fix="give a number from 0 to 65535")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise PortInUse(
+                f"port {port} on 127.0.0.1 cannot be had: {error.strerror}", fix="give another --http-port (0 takes a free one)"
+            ) from error
 
 
 @contextmanager

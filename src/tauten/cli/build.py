@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tauten.cli import _delivery, _terminal
 from tauten.delivery.line import Delivered
-from tauten.spec.errors import AlreadyExists, BadUsage, NotHeld, Undecided
+from tauten.spec.errors import BadUsage, NotHeld, Undecided
 
 HELP = "export, gates, passes, quantisation, tuning on this host, gates again, sealed bundle"
 
@@ -46,8 +46,6 @@ def build(args: argparse.Namespace) -> Delivered | None:
     quiet = getattr(args, "json", False)
     with _delivery.job(args) as delivery:
         target = Path(args.output) / f"{delivery.contract.name}-{args.version}"
-        if target.exists():
-            raise AlreadyExists(f"{str(target)!r} exists already", fix="give another -o or --version, or remove it first")
         try:
             found = delivery.deliver(target, version=args.version, only=args.only_variant)
         except (NotHeld, Undecided) as refusal:

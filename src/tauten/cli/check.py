@@ -20,8 +20,8 @@ def run(args: argparse.Namespace) -> int:
     """Exit code 0 held, 1 not held, 4 undecided."""
     with _delivery.job(args) as delivery:
         judged = delivery.check()
+        assert judged.judgement is not None
+        _delivery.print_judgement(judged.judgement, f"{delivery.contract.name} ({judged.made_by})", as_json=args.json)
         if args.report:
             delivery.write_report(args.report, judged)
-    assert judged.judgement is not None
-    _delivery.print_judgement(judged.judgement, f"{delivery.contract.name} ({judged.made_by})", as_json=args.json)
     return _delivery.EXIT[judged.judgement.status]

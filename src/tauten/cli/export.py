@@ -25,5 +25,7 @@ def run(args: argparse.Namespace) -> int:
         if not judged.held:
             raise NotHeld(judged.judgement)
         delivery.write_model(judged, Path(args.output))
-    _terminal.out().print(f"{args.output}: written by the {judged.made_by} exporter, {judged.judgement.subject}")
+    _terminal.out().print(
+        f"{args.output}: written by the {judged.made_by} exporter, {judged.judgement.subject}", soft_wrap=True, markup=False
+    )
     return 0

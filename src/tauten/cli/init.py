@@ -8,6 +8,7 @@ from pathlib import Path
 from tauten.cli import _delivery, _terminal
 from tauten.delivery.files import write_whole
 from tauten.delivery.first_contract import accuracy_from
+from tauten.spec.contract import Contract
 from tauten.spec.errors import AlreadyExists, BadUsage
 from tauten.workbench import first
 
@@ -39,10 +40,14 @@ def run(args: argparse.Namespace) -> int:
         options["accuracy"] = accuracy_from(args.accuracy, args.metric, args.max_drop, output)
     with _terminal.working(f"measuring {args.source} on this host"):
         contract = first(args.source, name=args.name, options=options)
-    write_whole(output, contract.dumps().encode())
+    text = contract.dumps()
+    Contract.parse(text, where="the first contract")  # what was asked for on the command line is held to the rules too
+    write_whole(output, text.encode())
     slo = contract.slo
     console = _terminal.out()
-    console.print(f"{args.output}: a first contract for {contract.name!r}; read it and tighten it")
+    console.print(
+        f"{args.output}: a first contract for {contract.name!r}; read it and tighten it", soft_wrap=True, markup=False
+    )
     for kind, specs in (("input", contract.inputs), ("output", contract.outputs)):
         for name, spec in specs.items():
             console.print(f"  {kind:6} {name}: {spec.describe()}", markup=False)

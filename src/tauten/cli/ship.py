@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tauten.delivery.files import write_whole
 from tauten.measure.digests import samples_needed
 from tauten.reports.build import build_report
 from tauten.spec.contract import Contract
-from tauten.spec.errors import Unavailable
+from tauten.spec.errors import BadUsage, Unavailable
 
 HELP = "build, serve, and verify the contract against the live server"
 
@@ -34,6 +35,8 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 1 when a gate or a clause said no, 4 when there was too little evidence."""
+    _live.require_free(args.http_port)
+    commands = [_words(command) for command in args.then]
     found = build(args)
     if found is None:
         return _delivery.EXIT[args.refusal.status]
@@ -51,9 +54,9 @@ def run(args: argparse.Namespace) -> int:
         write_whole(report, build_report(found, live=judgement, load=observed.load).encode())
         console.print(f"\nreport {report}", soft_wrap=True, markup=False)
         code = _delivery.EXIT[judgement.status]
-        for command in args.then:
-            code = code or _then(command, url)
-        if code == 0 and not args.then:
+        for words in commands:
+            code = code or _then(words, url)
+        if code == 0 and not commands:
             console.print("serving until interrupted (Ctrl-C)")
             _wait(running.process)
     return code
@@ -65,10 +68,20 @@ def _enough(contract: Contract) -> float:
     return min(max(20.0, 1.1 * samples_needed(0.99) / rate), 600.0) if rate else 20.0
 
 
-def _then(command: str, url: str) -> int:
+def _words(command: str) -> list[str]:
+    """The words of a command line whose program is there. Raises BadUsage: better now than after the build."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise BadUsage(f"--then {command!r} cannot be read: {error}", fix="close every quote") from error
+    if not words or shutil.which(words[0]) is None:
+        raise BadUsage(f"--then {command!r}: there is no such program", fix="give a program on PATH, or its whole path")
+    return words
+
+
+def _then(words: list[str], url: str) -> int:
     """Runs the user's own command line, without a shell."""
-    words = [word.replace("{url}", url) for word in shlex.split(command)]
-    return subprocess.run(words, check=False).returncode  # noqa: S603  the user's own command
+    return subprocess.run([w.replace("{url}", url) for w in words], check=False).returncode  # noqa: S603  the user's own command
 
 
 def _wait(process: subprocess.Popen[str]) -> None:

@@ -9,8 +9,9 @@ import msgspec
 
 from tauten.delivery.tune import Tuned
 from tauten.spec.contract import Contract
+from tauten.spec.errors import BadModel, NotHeld, Undecided
 from tauten.spec.judging import Score, Speed
-from tauten.spec.verdict import Judgement
+from tauten.spec.verdict import Judgement, Status
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,16 +55,31 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 def choose(candidates: Sequence[Candidate], contract: Contract) -> tuple[Candidate, str]:
     """The candidate that keeps every promise at the least cost, and why it was chosen.
 
-    Cost is time per row on this host. With nothing promised that could be optimised for (neither accuracy nor slo), the first
-    held one in the order of `target.precision` is taken.
+    Cost is time per row on this host. With nothing promised that could be optimised for (neither accuracy nor slo), the
+    exported model is taken as it is. Raises NotHeld, Undecided or BadModel when no precision that may be delivered holds.
     """
-    held = [c for c in candidates if c.held]
-    assert held, "bug: the base candidate is checked before the choice"
     if contract.accuracy is None and contract.slo is None:
-        return held[0], "nothing is promised that could be optimised for"
+        return candidates[0], "nothing is promised that could be optimised for"
+    may = [c for c in candidates if allowed(contract, c.precision)]
+    held = [c for c in may if c.held]
+    if not held:
+        for candidate in may:
+            raise_unless_held(candidate)
+        failed = "; ".join(f"{c.name}: {c.failure}" for c in may) or "none is known"
+        raise BadModel(f"nothing could be made in {', '.join(contract.target.precision)} ({failed})",
+                       fix="put another precision into target.precision")  # fmt: skip
     best = max(held, key=lambda c: c.samples_per_s)
     others = len(candidates) - 1
     return best, f"the most samples/s of {len(held)} that keep every promise ({others} other candidates tried)"
+
+
+def raise_unless_held(candidate: Candidate) -> None:
+    """Raises NotHeld or Undecided with the verdicts of a candidate that was judged and did not hold."""
+    judgement = candidate.judgement
+    if judgement is not None and judgement.status is Status.BROKEN:
+        raise NotHeld(judgement)
+    if judgement is not None and judgement.status is Status.UNDECIDED:
+        raise Undecided(judgement)
 
 
 def allowed(contract: Contract, precision: str) -> bool:

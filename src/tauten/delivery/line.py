@@ -15,8 +15,9 @@ from typing import Any
 import msgspec
 
 from tauten.delivery import candidates as field_of
-from tauten.delivery.candidates import Candidate
+from tauten.delivery.candidates import Candidate, raise_unless_held
 from tauten.delivery.evaluate import Evaluation
+from tauten.delivery.files import free_place
 from tauten.delivery.ledger import Ledger
 from tauten.delivery.original import reference_of
 from tauten.delivery.probes import make_probes, sample
@@ -28,7 +29,7 @@ from tauten.spec import plugins
 from tauten.spec.bundle import Bundle, sha256
 from tauten.spec.contract import Contract, Tolerance
 from tauten.spec.engine import EngineSettings, ServingSettings, Tensors
-from tauten.spec.errors import BadModel, BadUsage, EngineFailed, ExportFailed, NotHeld, TautenError, Undecided
+from tauten.spec.errors import BadModel, BadUsage, EngineFailed, ExportFailed, TautenError
 from tauten.spec.judging import Gate, Probe, Score, Subject
 from tauten.spec.signature import BATCH
 from tauten.spec.source import Opened
@@ -93,13 +94,20 @@ def check(job: Job, memo: Memo | None = None) -> Candidate:
     tried: list[Candidate] = []
     failures: list[str] = []
     for candidate in _delivered_files(job, failures):
-        judged = _judge(job, candidate, memo)
+        try:
+            judged = _judge(job, candidate, memo)
+        except BadModel as error:  # the engine refuses the file
+            if job.opened.model is not None:
+                raise
+            failures.append(f"{candidate.made_by}: {error.message}")
+            continue
         if judged.held:
             return judged
         tried.append(judged)
     if not tried:
         raise ExportFailed(
-            "no exporter could write this model: " + "; ".join(failures), fix="see the reasons; change the model"
+            "no exporter could write this model so that it runs: " + "; ".join(failures),
+            fix="see the reasons; change the model",
         )
     return min(tried, key=lambda c: len(c.judgement.broken) if c.judgement else len(GATES))
 
@@ -108,15 +116,16 @@ def deliver(job: Job, target: Path, *, version: str = "1", only: str = "", repor
     """The whole line: export, gates, passes, precisions, tuning on this host, gates again, sealed bundle.
 
     `only` names the candidate to deliver instead of the fastest one that holds. Raises NotHeld or Undecided with the verdicts
-    when the model does not keep the contract; then nothing is written.
+    when the model does not keep the contract, AlreadyExists or BadUsage for the target; then nothing is written.
     """
+    free_place(target)
     memo = Memo()
     base = check(job, memo)
-    _raise_unless_held(base)
+    raise_unless_held(base)
     job = dataclasses.replace(job, original=_original_score(job))
     memo = memo.parent(job.original)
     base = _with_accuracy(job, _score_and_tune(job, base))
-    _raise_unless_held(base)
+    raise_unless_held(base)
     rivals = [_try_rival(job, base, rival, memo) for rival in _rivals(job, base)]
     if speeds := [r.speed.parent_samples_per_s for r in rivals if r.speed]:
         base = msgspec.structs.replace(base, raced=median(speeds))
@@ -125,18 +134,9 @@ def deliver(job: Job, target: Path, *, version: str = "1", only: str = "", repor
     with job.ledger.step(f"choose {chosen.name}") as note:
         note.say("kept", why, subject=_digest(chosen.model))
     confirmed = _again(job, chosen, memo)
-    _raise_unless_held(confirmed)
+    raise_unless_held(confirmed)
     found = Delivered(job=job, chosen=confirmed, candidates=tuple(confirmed if c is chosen else c for c in everybody))
     return _seal(found, target, version, report)
-
-
-def _raise_unless_held(candidate: Candidate) -> None:
-    judgement = candidate.judgement
-    assert judgement is not None
-    if judgement.status is Status.BROKEN:
-        raise NotHeld(judgement)
-    if judgement.status is Status.UNDECIDED:
-        raise Undecided(judgement)
 
 
 def _delivered_files(job: Job, failures: list[str]) -> Iterator[Candidate]:
@@ -333,7 +333,7 @@ def _chosen(job: Job, everybody: Sequence[Candidate], only: str) -> tuple[Candid
         raise BadUsage(f"there is no candidate {only!r}", fix=f"use one of {', '.join(c.name for c in everybody)}")
     if named.failure:
         raise BadModel(f"{only} could not be made: {named.failure}", fix="deliver another candidate")
-    _raise_unless_held(named)
+    raise_unless_held(named)
     return named, "asked for by name"
 
 

@@ -98,12 +98,15 @@ def data_of(path: Path) -> Path:
 
 
 def copy(source: Path, target: Path) -> None:
-    """Copies a model file to `target`, external data under the name that `save` gives it. Raises BadModel."""
+    """Copies a model file to `target`, whole, external data under the name that `save` gives it. Raises BadModel, OSError."""
     if any(w.location for w in read_graph(source).initializers):
         save(load(source), target, external_above=0)
-    else:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
+        fresh = Path(folder) / target.name
+        shutil.copyfile(source, fresh)
+        publish(fresh, target)
 
 
 def with_outputs(source: Path, target: Path, names: Sequence[str]) -> None:

@@ -58,7 +58,7 @@ def open(given: object, example_inputs: object = None) -> Opened:  # noqa: A001,
 def _config(folder: Path) -> dict[str, Any]:
     if not (folder / "config.json").is_file():
         raise BadSource(f"{str(folder)!r} holds no model: there is no config.json",
-                        fix="give a directory with config.json and *.safetensors, a model file, or a bundle")  # fmt: skip
+                        fix="give a directory with config.json and *.safetensors, or a model file")  # fmt: skip
     if not any(folder.glob("*.safetensors")):
         pickled = sorted(p.name for p in folder.glob("*.bin"))
         why = f"its weights are pickled ({pickled[0]})" if pickled else "it has a config.json, but no *.safetensors"

@@ -200,6 +200,16 @@ def _trouble(contract: Contract) -> str:
         return f"slo.rate is {contract.slo.rate:g}, must be greater than 0"
     if unknown := [n for n in contract.privacy.private if n not in contract.inputs and n not in contract.outputs]:
         return f"privacy.private names {unknown[0]!r}, which is neither an input nor an output"
+    return _target_trouble(contract.target)
+
+
+def _target_trouble(target: Target) -> str:
+    if not target.precision:
+        return "target.precision is empty, so nothing may be delivered"
+    if unknown := [p for p in target.precision if p not in ELEMENT_TYPES]:
+        return f"target.precision has {unknown[0]!r}, which is no data type{_nearest(unknown[0], ELEMENT_TYPES)}"
+    if target.opset < 1:
+        return f"target.opset is {target.opset}, must be at least 1"
     return ""
 
 
