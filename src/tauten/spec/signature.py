@@ -126,7 +126,8 @@ def _check_range(name: str, spec: TensorSpec, value: Array) -> None:
     low, high = spec.range
     least, most = value.min(), value.max()
     if not (least >= low and most <= high):  # written so that NaN is refused too
-        raise BadRequest(f"input {name!r} has values outside the declared range [{low:g}, {high:g}]",
+        came = most if least >= low else least
+        raise BadRequest(f"input {name!r} has the value {came}, outside the declared range [{low:g}, {high:g}]",
                          fix=f"send values in [{low:g}, {high:g}]")  # fmt: skip
 
 

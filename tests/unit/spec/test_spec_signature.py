@@ -40,13 +40,13 @@ def test_a_good_request_gives_its_sizes() -> None:
         ({"ids": ids(0, 2)}, "has 0 along axis 'batch', allowed is 1 to 4", "1 to 4"),
         ({"ids": ids(1, 10)}, "has 10 along axis 'seq', allowed is 2 to 8 in steps of 2", "in steps of 2"),
         ({"ids": ids(1, 3)}, "has 3 along axis 'seq', allowed is 2 to 8 in steps of 2", "in steps of 2"),
-        ({"ids": ids(1, 2, fill=10)}, "input 'ids' has values outside the declared range [0, 9]", "[0, 9]"),
-        ({"ids": ids(1, 2, fill=-1)}, "input 'ids' has values outside the declared range [0, 9]", "[0, 9]"),
+        ({"ids": ids(1, 2, fill=10)}, "input 'ids' has the value 10, outside the declared range [0, 9]", "[0, 9]"),
+        ({"ids": ids(1, 2, fill=-1)}, "input 'ids' has the value -1, outside the declared range [0, 9]", "[0, 9]"),
         ({"ids": ids(2, 2), "scale": np.zeros((2, 3), np.float32)}, "'scale' has shape [2, 3]", "send 2 where 3 was sent"),
         ({"ids": ids(2, 2), "scale": np.zeros((1, 2), np.float32)}, "'scale' has 1 along axis 'batch', but another input has 2",
          "one size"),
-        ({"ids": ids(1, 2), "scale": np.full((1, 2), np.nan, np.float32)}, "'scale' has values outside", "[-1, 1]"),
-        ({"ids": ids(1, 2), "scale": np.full((1, 2), np.inf, np.float32)}, "'scale' has values outside", "[-1, 1]"),
+        ({"ids": ids(1, 2), "scale": np.full((1, 2), np.nan, np.float32)}, "'scale' has the value nan", "[-1, 1]"),
+        ({"ids": ids(1, 2), "scale": np.full((1, 2), np.inf, np.float32)}, "'scale' has the value inf", "[-1, 1]"),
     ],
 )  # fmt: skip
 def test_a_wrong_request_is_told_what_came_and_what_is_allowed(inputs: dict[str, Array], message: str, fix: str) -> None:
