@@ -17,6 +17,7 @@ from tauten.delivery.ledger import Ledger, Progress
 from tauten.delivery.origin import open_source
 from tauten.delivery.original import reference_of
 from tauten.formats import onnx_file
+from tauten.reports import html
 from tauten.reports.build import build_report
 from tauten.spec import plugins
 from tauten.spec.bundle import Bundle
@@ -42,6 +43,7 @@ class Delivery:
 
     def deliver(self, target: Path, *, version: str = "1", only: str = "") -> line.Delivered:
         """Builds and seals; see `delivery.line.deliver`."""
+        html.library()
         return line.deliver(self._job, target, version=version, only=only, report=build_report)
 
     def write_report(self, target: str | Path, judged: Candidate) -> None:

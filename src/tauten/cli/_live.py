@@ -20,6 +20,7 @@ from tauten.cli import _terminal
 from tauten.measure import host, load
 from tauten.reports.data import LatencyData, ReportData, Section
 from tauten.reports.html import render
+from tauten.spec.bundle import Bundle
 from tauten.spec.errors import BadUsage, EngineFailed, Lacking, PortInUse
 
 
@@ -35,8 +36,10 @@ class Running:
 def server(bundle: Path, port: int = 0) -> Iterator[Running]:
     """A server process for a bundle, as in production: load and server do not share an interpreter.
 
-    Ended with SIGTERM, which lets it answer what is in flight. Raises PortInUse, or EngineFailed when it ends by itself.
+    Ended with SIGTERM, which lets it answer what is in flight. Raises PortInUse, or EngineFailed when it ends by itself,
+    BadBundle where files do not match their manifest.
     """
+    Bundle.open(bundle)
     command = [sys.executable, "-m", "tauten", "serve", str(bundle), "--http-port", str(port), "--metrics-port", "-1"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603  our own command
     try:

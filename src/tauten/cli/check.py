@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tauten.cli import _delivery
+from tauten.reports import html
 
 HELP = "run every gate; a table of verdicts"
 
@@ -18,6 +19,8 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 0 held, 1 not held, 4 undecided."""
+    if args.report:
+        html.library()
     with _delivery.job(args) as delivery:
         judged = delivery.check()
         assert judged.judgement is not None

@@ -136,9 +136,9 @@ def invalid(model: onnx.ModelProto) -> str:
 
 def read_graph(path: Path) -> Graph:
     """Facts read back from a file, its weights not loaded. Raises BadModel."""
+    model = read_skeleton(path)  # before the import, so that a missing library is told as such
     from tauten.formats import onnx_facts  # noqa: PLC0415  it imports the library
 
-    model = read_skeleton(path)
     weights = tuple(onnx_facts.initializer(t) for t in model.graph.initializer)
     files = {path.name: path.stat().st_size}
     for location in dict.fromkeys(w.location for w in weights if w.location):

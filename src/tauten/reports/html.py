@@ -20,10 +20,7 @@ MARKS = {Status.HELD: "✓", Status.BROKEN: "✗", Status.UNDECIDED: "?", Status
 
 def render(data: ReportData) -> str:
     """Raises MissingExtra without jinja2. Everything in `data` is escaped."""
-    try:
-        import jinja2  # noqa: PLC0415  only reports need it
-    except ModuleNotFoundError as error:
-        raise MissingExtra("jinja2", "report", needed_for="an HTML report") from error
+    jinja2 = library()
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     environment.filters.update(num=num, evidence=evidence, digest=digest, seconds=seconds)
     verdicts = [v for s in data.sections for v in s.judgement.verdicts]
@@ -43,6 +40,15 @@ def render(data: ReportData) -> str:
         chosen=next((c for c in data.candidates if c.chosen), None),
         longest=max((s.seconds for s in data.steps), default=0.0),
     )
+
+
+def library() -> Any:
+    """The package jinja2. Raises MissingExtra, which is worth asking for before the work that is to be reported."""
+    try:
+        import jinja2  # noqa: PLC0415  only reports need it
+    except ModuleNotFoundError as error:
+        raise MissingExtra("jinja2", "report", needed_for="an HTML report") from error
+    return jinja2
 
 
 def num(value: float | None) -> str:
