@@ -11,7 +11,7 @@ from tauten.delivery import line
 from tauten.delivery.candidates import Candidate
 from tauten.delivery.evaluate import TextEncoder
 from tauten.delivery.evaluate import prepare as prepare_evaluation
-from tauten.delivery.files import write_whole, writing
+from tauten.delivery.files import free_place, write_whole, writing
 from tauten.delivery.first_contract import first_contract
 from tauten.delivery.ledger import Ledger, Progress
 from tauten.delivery.origin import open_source
@@ -105,7 +105,9 @@ def deliver(
     given: object, contract: Contract, out: str | Path, *, example_inputs: object = None, data_root: Path | None = None
 ) -> Bundle:
     """Builds the sealed bundle `out/<name>-<version>`. Raises NotHeld with the verdicts; then nothing is written."""
+    target = Path(out) / f"{contract.name}-1"
+    free_place(target)
     with prepare(given, contract, data_root=data_root, example_inputs=example_inputs) as delivery:
-        found = delivery.deliver(Path(out) / f"{contract.name}-1")
+        found = delivery.deliver(target)
     assert found.bundle is not None
     return found.bundle

@@ -9,6 +9,7 @@ from pathlib import Path
 from tauten.cli import _arguments, _live, _terminal
 from tauten.govern.verify import DEFAULT_RATE, verify
 from tauten.measure.observed import Observed
+from tauten.reports import html
 from tauten.reports.data import Section, latency_data
 from tauten.spec.bundle import Bundle
 from tauten.spec.contract import Contract
@@ -32,6 +33,8 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 0 held, 1 not held, 4 undecided."""
+    if args.report:
+        html.library()
     bundle = Bundle.open(args.bundle) if args.bundle else None
     if args.contract:
         contract = Contract.load(args.contract)

@@ -25,7 +25,7 @@ def render(data: ReportData) -> str:
     environment.filters.update(num=num, evidence=evidence, digest=digest, seconds=seconds)
     verdicts = [v for s in data.sections for v in s.judgement.verdicts]
     source = Path(__file__).with_name("report.html.j2").read_text(encoding="utf-8")
-    return environment.from_string(source).render(
+    text: str = environment.from_string(source).render(
         data=data,
         word=WORDS[data.status],
         words=WORDS,
@@ -40,6 +40,7 @@ def render(data: ReportData) -> str:
         chosen=next((c for c in data.candidates if c.chosen), None),
         longest=max((s.seconds for s in data.steps), default=0.0),
     )
+    return text
 
 
 def library() -> Any:
