@@ -1,6 +1,8 @@
 """The whole line on models of a few hundred weights: from Python as in the README, and every verb of it on the command line."""
 
 import json
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -235,6 +237,23 @@ def test_ship_serves_verifies_reports_and_then_stops(cnn: list[str], capfd: pyte
     report = Path("out/cnn-1-report.html").read_text()
     assert "availability" in report
     assert "batch_invariance" in report
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ship_serves_until_it_is_told_to_end_and_leaves_no_server(cnn: list[str], number: signal.Signals) -> None:
+    testing.write_tiny_model(Path("tiny.onnx"))
+    Path("tiny.yaml").write_text(testing.tiny_contract().dumps())
+    command = [sys.executable, "-m", "tauten", "ship", "tiny.onnx", "-c", "tiny.yaml", "--http-port", "0", "--for", "1s"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as shipping:
+        assert shipping.stdout is not None
+        lines = iter(shipping.stdout.readline, "")
+        url = next(line.split()[1] for line in lines if line.startswith("serving http"))
+        assert any("until interrupted" in line for line in lines)
+        with tauten.Client(url) as client:
+            assert client.ready("tiny")
+            shipping.send_signal(number)
+            assert shipping.wait(60) == 0
+            assert not client.live()
 
 
 # --- verify: yes, no, and not enough to say

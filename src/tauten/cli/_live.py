@@ -32,16 +32,23 @@ class Running:
     url: str
 
 
+def _interrupt(*_: object) -> None:
+    """SIGTERM and SIGHUP end this process as Ctrl-C does: without leaving a server behind."""
+    raise KeyboardInterrupt
+
+
 @contextmanager
 def server(bundle: Path, port: int = 0) -> Iterator[Running]:
     """A server process for a bundle, as in production: load and server do not share an interpreter.
 
-    Ended with SIGTERM, which lets it answer what is in flight. Raises PortInUse, or EngineFailed when it ends by itself,
-    BadBundle where files do not match their manifest.
+    Ended with one SIGTERM, which lets it answer what is in flight, however this process is told to end. Raises BadBundle where
+    files do not match their manifest, Lacking or EngineFailed when it ends by itself.
     """
     Bundle.open(bundle)
     command = [sys.executable, "-m", "tauten", "serve", str(bundle), "--http-port", str(port), "--metrics-port", "-1"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603  our own command
+    # In a group of its own: Ctrl-C would reach it too, and the SIGTERM that follows would be its second signal, which cuts.
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, process_group=0)  # noqa: S603  our own command
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         assert process.stdout is not None, "bug: the pipe was asked for"
         with _terminal.working(f"starting a server for {bundle}"):
@@ -51,6 +58,8 @@ def server(bundle: Path, port: int = 0) -> Iterator[Running]:
             raise failed("the server ended before it was ready", fix="see its message above")
         yield Running(process, json.loads(first)["http"])
     finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
             process.wait(timeout=60)
