@@ -224,14 +224,14 @@ def until_not_ready(client: tauten.Client) -> None:
 
 
 def test_not_ready_at_once_and_still_every_answer(slow: Bundle) -> None:
-    with process(slow.root) as (running, address), tauten.Client(address) as client, ThreadPoolExecutor(6) as pool:
-        waiting = [pool.submit(slow_request, client, float(n)) for n in range(6)]
+    with process(slow.root) as (running, address), tauten.Client(address) as client, ThreadPoolExecutor(12) as pool:
+        waiting = [pool.submit(slow_request, client, float(n)) for n in range(12)]
         until_busy(client, 5)
         running.send_signal(signal.SIGTERM)
         until_not_ready(client)
         early = sum(w.done() for w in waiting)
-        assert [w.result() for w in waiting] == [float(n) for n in range(6)]
-        assert early < 6, "it was not ready only when all was over"
+        assert [w.result() for w in waiting] == [float(n) for n in range(12)]
+        assert early < 12, "it was not ready only when all was over"
         assert running.wait(60) == 0
 
 

@@ -54,6 +54,12 @@ def test_the_slo_has_headroom_over_what_was_measured() -> None:
     assert slo.errors == 0
 
 
+def test_a_model_that_takes_no_time_is_not_promised_to_answer_in_none() -> None:
+    slo = first_contract(opened(), run).slo
+    assert slo is not None
+    assert (slo.rate, slo.p50_ms, slo.p99_ms) == (120.0, 6.0, 20.0)
+
+
 @given(st.floats(1e-3, 1e6))
 def test_rounding_is_to_two_digits_and_never_the_wrong_way(value: float) -> None:
     up, down = _round_up(value), _round_down(value)
