@@ -105,10 +105,7 @@ def prepare(bundle: Bundle, load: Load = plugins.load, cpus: int | None = None) 
 
     sessions: list[Session] = []
     try:
-        if settings.session.threads == 1:
-            sessions.extend(shared(open_warm(), settings.instances))
-        else:
-            sessions.extend(open_warm() for _ in range(settings.instances))
+        sessions.extend(open_warm() for _ in range(settings.instances))
         processor = None
         if kind := bundle.manifest.processor:
             processor = load("processors", kind).open(bundle.root / "processors", signature)
@@ -125,30 +122,6 @@ def prepare(bundle: Bundle, load: Load = plugins.load, cpus: int | None = None) 
         open=open_warm,
         processor=processor,
     )
-
-
-class _Share:
-    """One of several holders of a session; the last to close it closes it for all."""
-
-    def __init__(self, session: Session, holders: set[_Share]) -> None:
-        self._session, self._holders = session, holders
-        self.inputs, self.outputs, self.run, self.facts = session.inputs, session.outputs, session.run, session.facts
-        holders.add(self)
-
-    def close(self) -> None:
-        if self in self._holders:
-            self._holders.remove(self)
-            if not self._holders:
-                self._session.close()
-
-
-def shared(session: Session, holders: int) -> tuple[Session, ...]:
-    """One session for several instances, so that they share its weights in memory and in the processor's caches.
-
-    Only for sessions of one thread: their runs take place on the thread that calls, side by side.
-    """
-    together: set[_Share] = set()
-    return tuple(_Share(session, together) for _ in range(holders))
 
 
 def _checked(settings: ServingSettings) -> ServingSettings:

@@ -30,7 +30,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class ServingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a variant is served: settings.json of the bundle.
 
-    instances      runs side by side; with one thread each they share a session and its weights
+    instances      sessions that run beside each other
     batch          most rows in one run; 1 where batch mates change answers
     pad            whether inputs may be padded up to a bucket
     buckets        by axis, the sizes that inputs are padded up to
