@@ -8,7 +8,9 @@ from tauten.delivery.candidates import Candidate, choose
 from tauten.delivery.tune import Trial, Tuned, batches, settings_for, throughput
 from tauten.delivery.tune import choose as choose_trial
 from tauten.spec.contract import Contract, Slo
+from tauten.spec.engine import Tensors
 from tauten.spec.judging import Speed
+from tauten.spec.tensors import Array
 from tauten.spec.verdict import Judgement, Status, Verdict
 
 
@@ -34,6 +36,11 @@ def test_the_fastest_configuration_wins() -> None:
 def test_a_larger_batch_must_bring_something() -> None:
     trials = [trial(1, 34, 29), trial(8, 38, 210), trial(32, 38.5, 830)]
     assert choose_trial(trials, None).batch == 8
+
+
+def test_what_serving_a_run_costs_speaks_for_a_batch() -> None:
+    assert choose_trial([trial(1, 800, 2.5), trial(8, 780, 20)], None).batch == 8
+    assert choose_trial([trial(1, 80, 25), trial(8, 78, 200)], None).batch == 1
 
 
 def test_one_row_alone_must_be_quick_enough_for_the_promise() -> None:
@@ -65,12 +72,12 @@ def test_settings_say_what_the_trial_used() -> None:
 def test_throughput_counts_the_rows_of_every_caller() -> None:
     calls: list[int] = []
 
-    def run(inputs: object) -> dict[str, object]:
+    def run(inputs: Tensors) -> dict[str, Array]:
         calls.append(1)
         return {}
 
-    rate, ms = throughput(run, {}, rows=4, callers=2, seconds=0.0)  # type: ignore[arg-type]  # returns no arrays
-    assert len(calls) == 1 + 2 * 3
+    rate, ms = throughput([run, run], {}, rows=4, seconds=0.0)
+    assert len(calls) == 2 + 2 * 3
     assert rate > 0
     assert ms >= 0
 
