@@ -1,8 +1,8 @@
 """Served MiniLM against the same session in process, and INT8 against FP32, both served: ratios within one run.
 
-    python bench/minilm.py MODEL_DIR CONTRACT [--rounds 7] [--out bench/results/minilm.json]
+    python bench/minilm.py MODEL_DIR BUNDLE [--rounds 7] [--out bench/results/minilm.json]
 
-Two bundles are built from the same weights under the same contract: the one the line chooses, and FP32. Both servers are up
+BUNDLE is what the line chose for MODEL_DIR; an FP32 bundle is built beside it under the same contract. Both servers are up
 together and take turns; in-process runs use the bundle's own variant and settings while both servers are idle. Every figure
 is the median of several rounds, every ratio is taken within a round. The load generator shares the cores with the servers.
 """
@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -28,23 +29,20 @@ from tauten.delivery.tune import throughput
 from tauten.measure import host, load
 from tauten.spec import plugins
 from tauten.spec.bundle import Bundle
-from tauten.spec.engine import Tensors
+from tauten.spec.engine import Session, Tensors
 
-SEQ, SECONDS = 32, 3.0
+SEQ, SECONDS, PAUSE_S = 32, 3.0, 0.0005
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
-    parser.add_argument("contract", type=Path)
+    parser.add_argument("chosen", type=Path, help="the bundle that `tauten build` or scripts/demo made of it")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--out", type=Path, default=Path("bench/results/minilm.json"))
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        bundles = {
-            "chosen": build(args, Path(scratch) / "chosen"),
-            "fp32": build(args, Path(scratch) / "fp32", "--only-variant", "fp32"),
-        }
+        bundles = {"chosen": Bundle.open(args.chosen), "fp32": build_fp32(args, Path(scratch))}
         with contextlib.ExitStack() as stack:
             urls = {name: stack.enter_context(server(bundle)) for name, bundle in bundles.items()}
             rounds = [one_round(bundles, urls) for _ in range(args.rounds)]
@@ -60,10 +58,15 @@ def main() -> None:
     print(json.dumps(found["summary"], indent=1))
 
 
-def build(args: argparse.Namespace, target: Path, *flags: str) -> Bundle:
-    command = [sys.executable, "-m", "tauten", "build", str(args.model), "-c", str(args.contract), "-o", str(target), *flags]
-    subprocess.run(command, check=True, stdout=sys.stderr)
-    return Bundle.open(next(target.iterdir()))
+def build_fp32(args: argparse.Namespace, scratch: Path) -> Bundle:
+    """The same model under the same contract, but only FP32 may be delivered, and there is no data to wait for."""
+    contract = Bundle.open(args.chosen).contract()
+    target = msgspec.structs.replace(contract.target, precision=("float32",))
+    path = scratch / "contract.yaml"
+    path.write_text(msgspec.structs.replace(contract, target=target, accuracy=None).dumps())
+    flags = ["-c", str(path), "-o", str(scratch / "out"), "--only-variant", "fp32"]
+    subprocess.run([sys.executable, "-m", "tauten", "build", str(args.model), *flags], check=True, stdout=sys.stderr)
+    return Bundle.open(next((scratch / "out").iterdir()))
 
 
 @contextlib.contextmanager
@@ -118,17 +121,33 @@ def one_round(bundles: dict[str, Bundle], urls: dict[str, str]) -> dict[str, dic
 
 
 def in_process(bundle: Bundle) -> dict[str, float]:
-    """The session of the bundle's variant alone: its best batch with its callers, and one row with one caller."""
+    """The session of the variant alone: its best batch with its callers; one row with one caller, with and without rest."""
     settings = bundle.settings()
-    session = plugins.load("engines", settings.engine).open(bundle.model_path(), settings.session)
+    engine = plugins.load("engines", settings.engine)
+    sessions = [engine.open(bundle.model_path(), settings.session) for _ in range(settings.instances)]
     try:
         best = max(
-            throughput(session.run, feed(bundle, rows, 0), rows, settings.instances, SECONDS / 3)[0] for rows in (1, 8, 16, 32)
+            throughput([s.run for s in sessions], feed(bundle, rows, 0), rows, SECONDS / 3)[0] for rows in (1, 8, 16, 32)
         )
-        _, alone = throughput(session.run, feed(bundle, 1, 0), 1, 1, SECONDS / 3)
+        alone = one_by_one(sessions[0], bundle, pause_s=0)
+        paced = one_by_one(sessions[0], bundle, pause_s=PAUSE_S)
     finally:
-        session.close()
-    return {"in_process_samples_per_s": best, "in_process_p50_ms": alone}
+        for session in sessions:
+            session.close()
+    return {"in_process_samples_per_s": best, "in_process_p50_ms": alone, "in_process_paced_p50_ms": paced}
+
+
+def one_by_one(session: Session, bundle: Bundle, *, pause_s: float) -> float:
+    """Median ms of one row, another one each time, the processor idle for `pause_s` in between as it is between requests."""
+    feeds = [feed(bundle, 1, seed) for seed in range(64)]
+    times: list[float] = []
+    end = time.perf_counter() + SECONDS / 2
+    while (start := time.perf_counter()) < end:
+        session.run(feeds[len(times) % 64])
+        times.append(time.perf_counter() - start)
+        if pause_s:
+            time.sleep(pause_s)
+    return median(times) * 1000
 
 
 def served(bundle: Bundle, url: str) -> dict[str, float]:
@@ -164,7 +183,9 @@ def summary(rounds: list[dict[str, dict[str, float]]]) -> dict[str, object]:
         ratio = [r[name]["served_c32_samples_per_s"] / r[name]["in_process_samples_per_s"] for r in rounds]
         added = [r[name]["served_c1_p50_ms"] - r[name]["in_process_p50_ms"] for r in rounds]
         told[f"{name}: served at concurrency 32 / in process at its best batch"] = over(ratio)
-        told[f"{name}: milliseconds that serving adds to p50 at concurrency 1"] = over(added)
+        told[f"{name}: ms that serving adds to p50 at concurrency 1, against runs back to back"] = over(added)
+        paced = [r[name]["served_c1_p50_ms"] - r[name]["in_process_paced_p50_ms"] for r in rounds]
+        told[f"{name}: the same, against runs with a pause of {PAUSE_S * 1000:g} ms between them"] = over(paced)
     told["chosen / fp32, both served at concurrency 32"] = over(
         [r["chosen"]["served_c32_samples_per_s"] / r["fp32"]["served_c32_samples_per_s"] for r in rounds]
     )

@@ -162,3 +162,12 @@ def test_every_decision_is_one_page_with_its_parts() -> None:
         assert text.startswith(f"# {int(page.name[:4])}. ")
         assert re.findall(r"^## (\w+)$", text, re.MULTILINE) == ["Context", "Decision", "Rejected", "Consequences"]
         assert len(text.splitlines()) <= 80, f"{page.name} is more than a page"
+
+
+def test_what_the_readme_shows_of_the_demo_is_what_it_printed() -> None:
+    """Figures come from the committed run, line by line."""
+    printed = (ROOT / "bench" / "results" / "demo.txt").read_text(encoding="utf-8").splitlines()
+    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("### What the demo prints")[2].partition("\n## ")[0]
+    shown = [line for m in FENCE.finditer(section) for line in m["body"].splitlines() if line.strip()]
+    assert shown
+    assert [line for line in shown if line.rstrip() not in printed] == []
