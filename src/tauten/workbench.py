@@ -43,7 +43,7 @@ class Delivery:
 
     def deliver(self, target: Path, *, version: str = "1", only: str = "") -> line.Delivered:
         """Builds and seals; see `delivery.line.deliver`."""
-        html.library()
+        html.require_jinja()
         return line.deliver(self._job, target, version=version, only=only, report=build_report)
 
     def write_report(self, target: str | Path, judged: Candidate) -> None:
@@ -71,7 +71,7 @@ def prepare(
     with ledger.step("open the source"):
         opened = open_source(given, example_inputs)
     evaluation = prepare_evaluation(contract, data_root or Path(), _encoder(opened, contract))
-    with line.workplace() as work:
+    with line.scratch_folder() as work:
         yield Delivery(line.Job(contract=contract, opened=opened, ledger=ledger, work=work, evaluation=evaluation))
 
 

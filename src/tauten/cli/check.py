@@ -20,7 +20,7 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit code 0 held, 1 not held, 4 undecided."""
     if args.report:
-        html.library()
+        html.require_jinja()
     with _delivery.job(args) as delivery:
         judged = delivery.check()
         assert judged.judgement is not None

@@ -34,7 +34,7 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit code 0 held, 1 not held, 4 undecided."""
     if args.report:
-        html.library()
+        html.require_jinja()
     bundle = Bundle.open(args.bundle) if args.bundle else None
     if args.contract:
         contract = Contract.load(args.contract)

@@ -79,7 +79,7 @@ Render = Callable[[Delivered], str]
 
 
 @contextmanager
-def workplace() -> Iterator[Path]:
+def scratch_folder() -> Iterator[Path]:
     """A directory for intermediate files, gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="tauten-") as folder:
         yield Path(folder)

@@ -20,7 +20,7 @@ MARKS = {Status.HELD: "✓", Status.BROKEN: "✗", Status.UNDECIDED: "?", Status
 
 def render(data: ReportData) -> str:
     """Raises MissingExtra without jinja2. Everything in `data` is escaped."""
-    jinja2 = library()
+    jinja2 = require_jinja()
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     environment.filters.update(num=num, evidence=evidence, digest=digest, seconds=seconds)
     verdicts = [v for s in data.sections for v in s.judgement.verdicts]
@@ -43,7 +43,7 @@ def render(data: ReportData) -> str:
     return text
 
 
-def library() -> Any:
+def require_jinja() -> Any:
     """The package jinja2. Raises MissingExtra, which is worth asking for before the work that is to be reported."""
     try:
         import jinja2  # noqa: PLC0415  only reports need it
