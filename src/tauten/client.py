@@ -11,7 +11,7 @@ import json
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from tauten.spec.errors import (
 )  # fmt: skip
 from tauten.spec.tensors import Array
 from tauten.spec.wire import Message, decode_reply, encode_request
+from tauten.spec.wire.address import address
 
 HEAD_LENGTH = "Inference-Header-Content-Length"
 _STALE = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
@@ -51,15 +52,9 @@ class Client:
     """
 
     def __init__(self, url: str, *, timeout_s: float = 60.0) -> None:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme != "http" or not parts.hostname:
-            raise BadUsage(f"{url!r} is no address of a server", fix="give one like http://127.0.0.1:8000")
-        try:
-            self._host, self._port = parts.hostname, parts.port or 80
-        except ValueError as error:
-            raise BadUsage(f"{url!r} has no valid port", fix="give a port from 1 to 65535") from error
-        self._base, self._timeout_s = parts.path.rstrip("/"), timeout_s
-        self.url = f"http://{parts.netloc}{self._base}"
+        self._host, self._port, self._base = address(url)
+        self._timeout_s = timeout_s
+        self.url = (url if "://" in url else f"http://{url}").rstrip("/")
         self._mine = threading.local()
         self._all: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()

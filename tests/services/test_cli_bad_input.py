@@ -1,5 +1,6 @@
 """Bad input on the command line: one message with the fix, the exit code, no traceback, and nothing written."""
 
+import os
 import pickle
 import socket
 import subprocess
@@ -206,6 +207,8 @@ def test_a_bad_contract(contract: str, says: str, there: Path, capfd: pytest.Cap
         (["verify", "ftp://somewhere", "-c", "contract.yaml"], "ftp://somewhere"),
         (["verify", "http://127.0.0.1:9", "--bundle", "bundles/tiny/1"], "model.onnx' has SHA-256"),
         (["bench", "bundles/tiny/1"], "model.onnx' has SHA-256"),
+        (["verify", "http://[::1", "-c", "contract.yaml"], "no address of a server"),
+        (["bench", "http://127.0.0.1:9", "--seed", "-1"], "'-1' is no seed"),
         (["bench", "nothing"], "manifest.json is missing"),
         (["serve", "bundles/tiny/1", "--http-port", "0", "--metrics-port", "-1"], "model.onnx' has SHA-256"),
     ],
@@ -243,3 +246,27 @@ def test_an_extra_that_is_not_installed(missing: str, arguments: list[str], extr
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     message = one_message(done.stdout, done.stderr)
     assert (done.returncode, f"pip install 'tauten[{extra}]'" in message) == (3, True)
+
+
+SCHEMA = [sys.executable, "-m", "tauten", "contract", "schema"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+def test_a_full_disk_is_told() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(SCHEMA, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, "No space left" in one_message("", done.stderr)) == (3, True)
+
+
+def test_a_reader_that_left_is_not_taken_for_held() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        done = subprocess.run(SCHEMA, stdout=pipe, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_marks_that_the_terminal_cannot_show(there: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "tauten", "check", *TINY], capture_output=True, timeout=120, check=False,
+                          env={**os.environ, "PYTHONIOENCODING": "ascii"})  # fmt: skip
+    assert (done.returncode, b"?  lint" in done.stdout, b"Traceback" in done.stderr) == (0, True, False)

@@ -52,7 +52,9 @@ def scripted(request: pytest.FixtureRequest) -> Iterator[Scripted]:
     server.close()
 
 
-@pytest.mark.parametrize("url", ["https://host", "ftp://host", "http://", "http://host:99999", "http://host:x"])
+@pytest.mark.parametrize(
+    "url", ["https://host", "ftp://host", "http://", "http://host:99999", "http://host:x", "http://[::1", " ", "http://a\nb"]
+)
 def test_an_address_that_is_none(url: str) -> None:
     with pytest.raises(BadUsage, match=r"address|port"):
         Client(url)

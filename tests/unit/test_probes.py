@@ -124,6 +124,14 @@ def test_a_range_that_cannot_be_drawn_from_is_no_contract(dtype: str, ends: list
         contract({"x": {"dtype": dtype, "shape": [2], "range": ends}})
 
 
+def test_an_end_that_cannot_be_tried_is_refused() -> None:
+    spec = {"dtype": "float32", "shape": ["batch", 4]}
+    axes = {"batch": {"max": 10**30}}
+    contract = Contract.of({"contract": 1, "inputs": {"x": spec}, "outputs": {"y": spec}, "axes": axes})
+    with pytest.raises(BadContract, match="too much to try"):
+        make_probes(contract)
+
+
 def test_a_sample_has_the_asked_sizes_and_nothing_masked() -> None:
     made = sample(TEXT, {"batch": 3, "seq": 5})
     assert made["ids"].shape == (3, 5)

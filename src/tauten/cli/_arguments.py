@@ -30,6 +30,13 @@ def axis_size(text: str) -> tuple[str, int]:
     return name, int(size)
 
 
+def seed(text: str) -> int:
+    """A seed of random numbers."""
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise argparse.ArgumentTypeError(f"{text!r} is no seed; give a whole number of 0 or more")
+    return int(text)
+
+
 def above_zero(kind: type[int] | type[float]) -> Callable[[str], float]:
     """A reader of numbers greater than 0."""
 

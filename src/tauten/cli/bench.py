@@ -41,7 +41,7 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--warm-up", type=_arguments.duration, default=1.0, metavar="TIME", help="unmeasured load before (default 1s)"
     )
-    verb.add_argument("--seed", type=int, default=0, help="of arrivals and values (default 0)")
+    verb.add_argument("--seed", type=_arguments.seed, default=0, help="of arrivals and values (default 0)")
     verb.add_argument("--json", action="store_true", help="the figures as JSON on stdout")
     verb.add_argument("--report", metavar="FILE", help="write an HTML report")
 

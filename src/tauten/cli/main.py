@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import io
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -18,6 +21,9 @@ EXIT_CODES: dict[Code, int] = {
     Code.LACKING: 3, Code.UNAVAILABLE: 3, Code.OVERLOADED: 3,
     Code.UNDECIDED: 4,
 }  # fmt: skip
+
+
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -55,9 +61,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_CODES[error.code]
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader of our output went away: `tauten … | head`
-        return 0
+    except BrokenPipeError:  # the reader of our output went away: `tauten … | head`; nothing is known to have held
+        return 128 + signal.SIGPIPE
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        _terminal.error(f"{error.filename or 'the output'}: {error.strerror}", fix="make room there, or write elsewhere")
+        return EXIT_CODES[Code.LACKING]
 
 
 def entry() -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):  # a mark that the terminal's encoding lacks becomes "?", not an error
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     sys.exit(main())

@@ -16,6 +16,7 @@ import numpy as np
 from tauten.measure.draw import draw, draw_all, mask_like
 from tauten.spec.contract import Contract
 from tauten.spec.engine import Tensors
+from tauten.spec.errors import BadContract
 from tauten.spec.judging import Probe
 from tauten.spec.signature import BATCH, Axis, Signature
 from tauten.spec.tensors import Array, TensorSpec
@@ -24,6 +25,7 @@ PRIMES = (3, 5, 7, 13, 31, 61, 127, 251)
 MODEST = 16  # where one axis is swept, the others stay at or below this
 ELEMENTS = 48_000_000  # in all probes together; beyond it, less telling ones are left out
 TINY, LARGE = 1e-6, 1e3
+MOST = 1 << 31  # elements in one probe, drawn as float64: 16 GiB
 WORDS = ("", "a", "Grüße", "two words", "line\nbreak", "漢字", "x" * 200)
 UNBOUNDED = Axis(min=1, opt=2, max=5)  # stands in for an axis that the contract forgot to bound; the gate `axes` refuses it
 
@@ -34,7 +36,8 @@ Rng = np.random.Generator
 def make_probes(contract: Contract, *, seed: int = 0, samples: Sequence[Tensors] = ()) -> tuple[Probe, ...]:
     """All probes for a contract; the same ones for the same contract and seed.
 
-    `samples` are inputs that somebody gave; they come first. Raises BadRequest when one does not fit the signature.
+    `samples` are inputs that somebody gave; they come first. Raises BadRequest when one does not fit the signature, and
+    BadContract when an axis is bounded so far out that its end cannot be tried.
     """
     given = [Probe(f"given {i}", "given", contract.signature.check(s), dict(s)) for i, s in enumerate(samples)]
     made: list[Probe] = []
@@ -43,9 +46,12 @@ def make_probes(contract: Contract, *, seed: int = 0, samples: Sequence[Tensors]
         cost = _elements(contract, plan.sizes)
         if cost > room and not plan.essential:
             continue
+        label = " ".join(f"{axis}={size}" for axis, size in plan.sizes.items())
+        if cost > MOST:
+            raise BadContract(f"the inputs of {label} have {cost:.2g} elements, which is too much to try",
+                              fix="lower the max of these axes")  # fmt: skip
         room -= cost
         rng = np.random.default_rng([seed, len(made)])
-        label = " ".join(f"{axis}={size}" for axis, size in plan.sizes.items())
         with np.errstate(over="ignore"):  # a range that the type cannot hold: the gate `finite` refuses it
             inputs = {name: plan.fill(spec, spec.sized(dict(plan.sizes)), rng) for name, spec in contract.inputs.items()}
         made.append(Probe(f"{plan.kind} {label}".strip(), plan.kind, dict(plan.sizes), inputs))

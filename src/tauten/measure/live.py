@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import msgspec
 import numpy as np
@@ -17,6 +17,7 @@ from tauten.spec.engine import Tensors
 from tauten.spec.errors import BadContract, BadUsage, NotFound, Unavailable
 from tauten.spec.signature import BATCH, Axis
 from tauten.spec.wire import encode_request
+from tauten.spec.wire.address import address
 
 HEAD_LENGTH = "Inference-Header-Content-Length"
 RESIDENT = "process_resident_memory_bytes "
@@ -34,14 +35,8 @@ class Live:
     """One server and its address. Not shared between threads: it keeps one connection."""
 
     def __init__(self, url: str, *, timeout_s: float = 10.0) -> None:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme != "http" or not parts.hostname:
-            raise BadUsage(f"{url!r} is no address of a server", fix="give one such as http://127.0.0.1:8000")
-        try:
-            port = parts.port or 80
-        except ValueError as error:
-            raise BadUsage(f"{url!r} has no valid port", fix="give a port from 1 to 65535") from error
-        self.url, self.host, self.port, self.base = url, parts.hostname, port, parts.path.rstrip("/")
+        self.url = url
+        self.host, self.port, self.base = address(url)
         self._http = http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
 
     def __enter__(self) -> Live:

@@ -89,6 +89,7 @@ class Bundle:
         bundle = cls(root, manifest, "sha256:" + hashlib.sha256(raw).hexdigest())
         if (digest := bundle.contract().digest) != manifest.contract:
             raise BadBundle(f"contract.yaml has digest {digest}, the manifest says {manifest.contract}", fix=_REBUILD)
+        _verify_facts(manifest, bundle.contract())
         return bundle
 
     def contract(self) -> Contract:
@@ -103,7 +104,10 @@ class Bundle:
 
     def settings(self, name: str = "") -> ServingSettings:
         raw = (self.root / self.variant(name).settings).read_bytes()
-        return msgspec.json.decode(raw, type=ServingSettings)
+        try:
+            return msgspec.json.decode(raw, type=ServingSettings)
+        except msgspec.DecodeError as error:
+            raise BadBundle(f"{self.variant(name).settings!r} {_reason(error)}", fix=_REBUILD) from error
 
     def model_path(self, name: str = "") -> Path:
         return self.root / self.variant(name).path
@@ -128,12 +132,21 @@ def seal(target: Path, fill: Callable[[Path], Manifest]) -> Bundle:
         text = json.dumps(msgspec.to_builtins(manifest), indent=1, sort_keys=True) + "\n"
         (work / MANIFEST).write_text(text, encoding="utf-8")
         sync_tree(work)
-        os.rename(work, target)
+        _publish(work, target)
         _sync(target.parent)
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         raise
     return Bundle.open(target)
+
+
+def _publish(work: Path, target: Path) -> None:
+    try:
+        os.rename(work, target)
+    except OSError as error:
+        if not target.exists():
+            raise
+        raise AlreadyExists(f"{str(target)!r} exists already: another build was first", fix="give another -o") from error
 
 
 def hash_tree(root: Path) -> dict[str, FileEntry]:
@@ -180,6 +193,16 @@ def _verify_files(root: Path, manifest: Manifest) -> None:
             raise BadBundle(f"{name!r} has {size} bytes, the manifest says {entry.size}", fix=_REBUILD)
         if (found := sha256(path)) != entry.sha256:
             raise BadBundle(f"{name!r} has SHA-256 {found[:12]}…, the manifest says {entry.sha256[:12]}…", fix=_REBUILD)
+
+
+def _verify_facts(manifest: Manifest, contract: Contract) -> None:
+    """What the manifest says of the contract and of its files is what is there."""
+    if manifest.name != contract.name or manifest.signature != contract.signature:
+        raise BadBundle("the manifest's name and signature are not the contract's", fix=_REBUILD)
+    for name, variant in manifest.variants.items():
+        for file in (variant.path, variant.settings):
+            if file not in manifest.files:
+                raise BadBundle(f"variant {name!r} wants {file!r}, which is not in the manifest", fix=_REBUILD)
 
 
 def _reason(error: Exception) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 import difflib
 import hashlib
+import math
 import re
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -140,8 +142,10 @@ class Contract(_Part, frozen=True):
         """Reads a contract from YAML text. Raises BadContract that names the key and the nearest known one."""
         try:
             data = yaml.load(text, Loader=_Loader)  # noqa: S506  _Loader derives from SafeLoader
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError) as error:  # ValueError: a date, number or float that its type cannot hold
             raise BadContract(f"{where} is not valid YAML: {_one_line(error)}", fix="correct the syntax") from error
+        except RecursionError as error:
+            raise BadContract(f"{where} is nested too deeply", fix="see 'tauten contract schema'") from error
         if not isinstance(data, dict):
             raise BadContract(f"{where} holds {type(data).__name__}, expected a mapping",
                               fix="see 'tauten contract schema'")  # fmt: skip
@@ -198,9 +202,21 @@ def _trouble(contract: Contract) -> str:
             return f"tolerances.{key} must not be negative"
     if contract.slo and not contract.slo.rate > 0:
         return f"slo.rate is {contract.slo.rate:g}, must be greater than 0"
+    if why := _limit_trouble(contract):
+        return why
     if unknown := [n for n in contract.privacy.private if n not in contract.inputs and n not in contract.outputs]:
         return f"privacy.private names {unknown[0]!r}, which is neither an input nor an output"
     return _target_trouble(contract.target)
+
+
+def _limit_trouble(contract: Contract) -> str:
+    """A limit that nothing or everything would keep. `accuracy.min` may be below zero: a correlation can be."""
+    parts = {"accuracy": contract.accuracy, "slo": contract.slo, "memory": contract.memory, "drift": contract.drift}
+    for name, part in parts.items():
+        for key, value in msgspec.structs.asdict(part).items() if part else ():
+            if isinstance(value, int | float) and not (math.isfinite(value) and (value >= 0 or key == "min")):
+                return f"{name}.{key} is {value:g}, must be a finite number of 0 or more"
+    return ""
 
 
 def _target_trouble(target: Target) -> str:
@@ -248,7 +264,7 @@ def _bad(message: str, where: str) -> BadContract:
     return BadContract(f"{where}: {body[:1].lower()}{body[1:]}{at}", fix="see 'tauten contract schema'")
 
 
-def _one_line(error: yaml.YAMLError) -> str:
+def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
@@ -259,6 +275,8 @@ class _Loader(yaml.SafeLoader):
         seen: set[Any] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be a plain value", key_node.start_mark)
             if key in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", key_node.start_mark)
             seen.add(key)

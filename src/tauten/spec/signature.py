@@ -33,6 +33,10 @@ class Axis(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             return f"axes.{name}: min {self.min} and multiple_of {self.multiple_of} must not be negative"
         if self.min > self.max:
             return f"axes.{name}: min {self.min} is greater than max {self.max}"
+        if name == BATCH and self.min < 1:
+            return f"axes.{name}: min is {self.min}, but a request has at least one row"
+        if self.max // self.multiple_of * self.multiple_of < self.min:
+            return f"axes.{name}: no size in [{self.min}, {self.max}] is a multiple of {self.multiple_of}"
         if self.opt is not None and not self.min <= self.opt <= self.max:
             return f"axes.{name}: opt {self.opt} is outside [{self.min}, {self.max}]"
         if list(self.buckets) != sorted(set(self.buckets)):
@@ -141,7 +145,7 @@ def _spec_trouble(spec: TensorSpec) -> str:
             continue
         if spec.element.integer:
             limits = np.iinfo(spec.element.numpy)
-            if value != int(value) or not limits.min <= value <= limits.max:
+            if not math.isfinite(value) or value != int(value) or not limits.min <= value <= limits.max:
                 return f"{key} {value} does not fit {spec.dtype}"
         if spec.range is not None and not spec.range[0] <= value <= spec.range[1]:
             return f"{key} {value} is outside the range [{spec.range[0]:g}, {spec.range[1]:g}]"

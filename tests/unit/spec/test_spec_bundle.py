@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -77,6 +78,20 @@ def manifest(**changes: object) -> Callable[[Path], None]:
     return change
 
 
+def variant(**changes: str) -> Callable[[Path], None]:
+    def change(root: Path) -> None:
+        variants = json.loads((root / MANIFEST).read_text())["variants"]
+        manifest(variants={"fp32": variants["fp32"] | changes})(root)
+
+    return change
+
+
+def other_signature(root: Path) -> None:
+    signature = json.loads((root / MANIFEST).read_text())["signature"]
+    signature["axes"]["batch"]["max"] += 1
+    manifest(signature=signature)(root)
+
+
 def other_contract(root: Path) -> None:
     """A whole swap: the file and its hash, so that only the digest in the manifest tells."""
     text = testing.tiny_contract("other").dumps()
@@ -102,6 +117,10 @@ def outside(root: Path) -> None:
         (link_outside, "'variants/fp32/model.onnx', which is outside the bundle"),
         (lambda root: (root / "dangling").symlink_to("nowhere"), "'dangling' is not in the manifest"),
         (outside, "'../secret', which is outside the bundle"),
+        (variant(path="../../model.onnx"), "variant 'fp32' wants '../../model.onnx', which is not in the manifest"),
+        (variant(settings="/etc/passwd"), "variant 'fp32' wants '/etc/passwd', which is not in the manifest"),
+        (manifest(name="../other"), "name and signature are not the contract's"),
+        (other_signature, "name and signature are not the contract's"),
         (other_contract, "contract.yaml has digest"),
         (manifest(schema=2), "has bundle schema 2, this tauten reads 1"),
         (manifest(surprise=1), "cannot be read: Object contains unknown field `surprise`"),
@@ -121,6 +140,26 @@ def test_an_unknown_variant_is_told_which_there_are(bundle: Bundle) -> None:
     with pytest.raises(BadBundle, match="no variant 'int8'") as caught:
         bundle.variant("int8")
     assert "fp32" in caught.value.fix
+
+
+def test_settings_that_cannot_be_read(bundle: Bundle) -> None:
+    (bundle.root / bundle.variant().settings).write_bytes(b"\0")
+    with pytest.raises(BadBundle, match="cannot be read"):
+        bundle.settings()
+
+
+def test_of_two_builds_to_one_place_the_first_wins(tmp_path: Path, bundle: Bundle) -> None:
+    target = tmp_path / "raced"
+
+    def fill(root: Path) -> Manifest:
+        shutil.copytree(bundle.root, target)  # another build was quicker
+        (root / "contract.yaml").write_text("late")
+        return bundle.manifest
+
+    with pytest.raises(AlreadyExists, match="another build was first"):
+        seal(target, fill)
+    assert Bundle.open(target).identity == bundle.identity
+    assert not list(tmp_path.glob(".raced*"))
 
 
 def test_a_target_that_exists_is_left_alone(bundle: Bundle) -> None:

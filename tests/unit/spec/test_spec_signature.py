@@ -94,6 +94,7 @@ def test_the_optimum_is_declared_or_a_quarter() -> None:
         ({"min": 5, "max": 4}, "min 5 is greater than max 4"),
         ({"min": -1, "max": 4}, "must not be negative"),
         ({"max": 4, "multiple_of": 0}, "multiple_of 0"),
+        ({"max": 5, "multiple_of": 7}, "no size in [1, 5] is a multiple of 7"),
         ({"max": 4, "opt": 5}, "opt 5 is outside [1, 4]"),
         ({"max": 8, "buckets": (8, 4)}, "must rise"),
         ({"max": 8, "buckets": (4, 4, 8)}, "must rise"),
@@ -112,6 +113,8 @@ def test_bounds_that_contradict_each_other(axis: dict[str, Any], why: str) -> No
     [
         ({"range": (2, 1)}, "range [2, 1] is upside down"),
         ({"pad": 300}, "pad 300 does not fit int8"),
+        ({"pad": float("inf")}, "pad inf does not fit int8"),
+        ({"default": float("nan")}, "default nan does not fit int8"),
         ({"pad": 0.5}, "pad 0.5 does not fit int8"),
         ({"range": (1, 5), "pad": 0}, "pad 0 is outside the range [1, 5]"),
         ({"optional": True}, "is optional but has no default"),
