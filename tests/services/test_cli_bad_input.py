@@ -251,7 +251,7 @@ def test_an_extra_that_is_not_installed(missing: str, arguments: list[str], extr
 SCHEMA = [sys.executable, "-m", "tauten", "contract", "schema"]
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="this system has no device that is always full")
 def test_a_full_disk_is_told() -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(SCHEMA, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)

@@ -12,8 +12,15 @@ from tauten.spec.errors import AlreadyExists, BadUsage
 
 
 def write_whole(target: Path, data: bytes) -> None:
-    """Writes a file so that a reader sees the old one or the new one, never half. Raises BadUsage."""
+    """Writes a file so that a reader sees the old one or the new one, never half. Raises BadUsage.
+
+    A link is followed. A device or a pipe is written to as it is: a rename would put a file in its place.
+    """
     with writing(target):
+        if target.exists() and not target.is_file() and not target.is_dir():
+            target.write_bytes(data)
+            return
+        target = target.resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         try:

@@ -6,6 +6,7 @@ the same bytes, external data never keeps what an older version left, and a full
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import shutil
@@ -75,8 +76,10 @@ def save(model: onnx.ModelProto, path: Path, *, external_above: int = EXTERNAL_A
 def publish(fresh: Path, path: Path) -> None:
     """Renames a model file and its data from a directory on the same file system into place, and what was there away.
 
-    At no moment does a model stand beside the data of another one.
+    At no moment does a model stand beside the data of another one. Raises OSError, also where a device would be replaced.
     """
+    if path.exists() and not path.is_file():
+        raise FileExistsError(errno.EEXIST, "it is there and no regular file", str(path))
     data, fresh_data = data_of(path), data_of(fresh)
     if fresh_data.exists():
         path.unlink(missing_ok=True)
