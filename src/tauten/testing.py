@@ -23,6 +23,7 @@ from tauten.spec.bundle import SCHEMA, Bundle, Manifest, Variant, seal
 from tauten.spec.contract import Contract
 from tauten.spec.engine import EngineSettings, Port, ServingSettings, Tensors
 from tauten.spec.errors import EngineFailed
+from tauten.spec.golden import write_probes
 from tauten.spec.tensors import Array
 
 WORDS, WIDTH, VECTOR = 32, 8, 4  # the tiny encoder's vocabulary, inner width, and size of its embedding
@@ -123,10 +124,8 @@ def seal_bundle(  # noqa: PLR0913  keyword-only, each with a default: a test nam
         model(folder / "model.onnx")
         (folder / "settings.json").write_bytes(msgspec.json.encode(settings))
         (root / "contract.yaml").write_text(contract.dumps(), encoding="utf-8")
-        (root / "golden").mkdir()
         for i, name in enumerate(("inputs", "outputs")):
-            named = {f"{probe}/{k}": v for probe, pair in (golden or {}).items() for k, v in pair[i].items()}
-            np.savez(root / "golden" / f"{name}.npz", **named)  # type: ignore[arg-type]  # its stub takes the names for flags
+            write_probes(root / "golden" / f"{name}.npz", {probe: pair[i] for probe, pair in (golden or {}).items()})
         for name, content in (processor or {}).items():
             (root / "processors").mkdir(exist_ok=True)
             (root / "processors" / name).write_bytes(content)

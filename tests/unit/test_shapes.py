@@ -132,6 +132,17 @@ def test_a_model_without_a_batch_axis_goes_alone_and_is_padded_all_the_same() ->
     assert (reply["y"].shape, reply["sum"].shape) == ((3, 2), ())
 
 
+def test_strings_reach_the_model_as_text() -> None:
+    spec = {"dtype": "string", "shape": ["batch", 1]}
+    shapes = Shapes(signature(inputs={"s": spec}, outputs={"o": spec}), ServingSettings(batch=4))
+    given = np.array([["é".encode()], ["b"]], object)
+    assert shapes.complete({"s": given}, {"batch": 2})["s"].tolist() == [["é"], ["b"]]
+    assert given.tolist() == [["é".encode()], ["b"]]
+    for odd, why in ((b"\xff", "not UTF-8 in element 1"), (3, "int in element 1")):
+        with pytest.raises(BadRequest, match=why):
+            shapes.complete({"s": np.array([["a"], [odd]], object)}, {"batch": 2})
+
+
 def test_strings_are_gathered() -> None:
     shapes = Shapes(
         signature(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from tauten.delivery.candidates import Candidate
 from tauten.delivery.ledger import Ledger
@@ -20,6 +19,7 @@ from tauten.spec import plugins
 from tauten.spec.bundle import SCHEMA, Bundle, Manifest, Variant, seal
 from tauten.spec.contract import Contract
 from tauten.spec.engine import Engine, Runner
+from tauten.spec.golden import write_probes
 from tauten.spec.judging import Probe
 from tauten.spec.source import Opened
 
@@ -58,9 +58,9 @@ def _fill(root: Path, parcel: Parcel) -> Manifest:
     (folder / "settings.json").write_bytes(msgspec.json.format(msgspec.json.encode(chosen.tuned.settings)))
     (root / "contract.yaml").write_text(contract.dumps(), encoding="utf-8")
     golden = golden_probes(parcel.probes)
-    _write_probes(root / "golden" / "inputs.npz", {p.name: p.inputs for p in golden})
-    _write_probes(root / "golden" / "outputs.npz", {p.name: parcel.reference(p.inputs) for p in golden})
-    _write_probes(folder / "answers.npz", {p.name: parcel.delivered(p.inputs) for p in golden})
+    write_probes(root / "golden" / "inputs.npz", {p.name: p.inputs for p in golden})
+    write_probes(root / "golden" / "outputs.npz", {p.name: parcel.reference(p.inputs) for p in golden})
+    write_probes(folder / "answers.npz", {p.name: parcel.delivered(p.inputs) for p in golden})
     processor = _copy_processor(root, parcel.opened)
     _write_evidence(root / "evidence", parcel)
     engine: Engine = plugins.load("engines", contract.target.engine)
@@ -93,12 +93,6 @@ def golden_probes(probes: Sequence[Probe]) -> list[Probe]:
         by_kind.setdefault(probe.kind, []).append(probe)
     rounds = [group[i] for i in range(GOLDEN) for group in by_kind.values() if i < len(group)]
     return rounds[:GOLDEN]
-
-
-def _write_probes(path: Path, tensors: dict[str, Any]) -> None:
-    """One archive, keys `<probe>/<tensor>`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(path, **{f"{probe}/{name}": value for probe, group in tensors.items() for name, value in group.items()})
 
 
 def _copy_processor(root: Path, opened: Opened) -> str | None:

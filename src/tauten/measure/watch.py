@@ -6,7 +6,6 @@ import contextlib
 import threading
 import time
 from math import inf, isnan
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from tauten.spec.bundle import Bundle
 from tauten.spec.contract import Contract
 from tauten.spec.engine import Tensors
 from tauten.spec.errors import BadRequest, Unavailable
+from tauten.spec.golden import read_probes
 from tauten.spec.signature import BATCH
 from tauten.spec.wire import decode_reply
 
@@ -33,17 +33,7 @@ def golden(bundle: Bundle | None, contract: Contract) -> tuple[dict[str, dict[st
         drawn = [{name: around(a, random) if name != BATCH else a.min for name, a in contract.axes.items()} for _ in range(4)]
         return {f"drawn {i}": draw_all(contract.signature, sizes, seed=i) for i, sizes in enumerate(drawn)}, {}
     answers = (bundle.root / bundle.variant().settings).with_name("answers.npz")
-    return _archive(bundle.root / "golden" / "inputs.npz"), _archive(answers) if answers.is_file() else {}
-
-
-def _archive(path: Path) -> dict[str, dict[str, Any]]:
-    """Tensors by probe and name from an archive with keys `<probe>/<tensor>`."""
-    found: dict[str, dict[str, Any]] = {}
-    with np.load(path, allow_pickle=False) as archive:
-        for key in archive.files:
-            probe, _, tensor = key.rpartition("/")
-            found.setdefault(probe, {})[tensor] = archive[key]
-    return found
+    return read_probes(bundle.root / "golden" / "inputs.npz"), read_probes(answers) if answers.is_file() else {}
 
 
 class Watch:

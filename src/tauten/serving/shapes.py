@@ -58,8 +58,10 @@ class Shapes:
         return Shape(sizes[BATCH], sizes, run, tuple(sorted((a, n) for a, n in run.items() if a != BATCH)))
 
     def complete(self, inputs: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
-        """All inputs of the signature: those left out have their default."""
-        return {n: inputs[n] if n in inputs else _filled(n, s, sizes) for n, s in self._signature.inputs.items()}
+        """All inputs of the signature: those left out have their default, strings are text. Raises BadRequest."""
+        specs = self._signature.inputs
+        whole = {n: inputs[n] if n in inputs else _filled(n, s, sizes) for n, s in specs.items()}
+        return {n: _text(n, v) if specs[n].dtype == "string" else v for n, v in whole.items()}
 
     def gather(self, inputs: Sequence[Mapping[str, Array]], shapes: Sequence[Shape]) -> dict[str, Array]:
         """One batch of several requests with the same key. A single one that needs no padding is passed on as it is."""
@@ -112,6 +114,19 @@ def _gathered(values: Sequence[Array], spec: TensorSpec, shape: tuple[int, ...])
 def _may_pad(signature: Signature, axis: str) -> bool:
     users = [s for s in signature.inputs.values() if axis in s.axes]
     return axis != BATCH and bool(users) and all(s.pad is not None for s in users)
+
+
+def _text(name: str, array: Array) -> Array:
+    """Elements of BYTES as `str`: an engine given bytes would take their Python notation for the text."""
+    found = np.empty(array.size, object)
+    for i, item in enumerate(array.reshape(-1).tolist()):
+        try:
+            found[i] = item.decode() if isinstance(item, bytes) else item
+        except UnicodeDecodeError as error:
+            raise BadRequest(f"input {name!r} has bytes that are not UTF-8 in element {i}", fix="send UTF-8 text") from error
+        if not isinstance(found[i], str):
+            raise BadRequest(f"input {name!r} has {type(item).__name__} in element {i}", fix="send text or bytes")
+    return found.reshape(array.shape)
 
 
 def _filled(name: str, spec: TensorSpec, sizes: Mapping[str, int]) -> Array:

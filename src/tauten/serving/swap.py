@@ -25,6 +25,7 @@ from tauten.spec.bundle import MANIFEST, Bundle
 from tauten.spec.contract import Contract
 from tauten.spec.engine import Engine, ServingSettings, Session, Tensors
 from tauten.spec.errors import BadBundle, EngineFailed
+from tauten.spec.golden import read_probes
 from tauten.spec.judging import Probe
 from tauten.spec.signature import BATCH, Axis, Signature
 from tauten.spec.tensors import Array, TensorSpec
@@ -204,24 +205,11 @@ def _drawn(spec: TensorSpec, shape: tuple[int, ...], rng: np.random.Generator) -
 def _golden(bundle: Bundle) -> list[tuple[Probe, Tensors]]:
     """The golden probes with the answers that this variant gave when it was sealed, else the reference's."""
     answers = bundle.model_path().with_name("answers.npz")
-    inputs = _probes(bundle.root / "golden" / "inputs.npz")
-    outputs = _probes(answers if answers.exists() else bundle.root / "golden" / "outputs.npz")
+    inputs = read_probes(bundle.root / "golden" / "inputs.npz")
+    outputs = read_probes(answers if answers.exists() else bundle.root / "golden" / "outputs.npz")
     if inputs.keys() != outputs.keys():
         raise BadBundle("the golden probes have other names than their answers", fix="build the bundle again")
     return [(Probe(name, name.partition(" ")[0], {}, tensors), outputs[name]) for name, tensors in inputs.items()]
-
-
-def _probes(path: Path) -> dict[str, dict[str, Array]]:
-    found: dict[str, dict[str, Array]] = {}
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            for key in archive.files:
-                probe, _, tensor = key.rpartition("/")
-                value = archive[key]
-                found.setdefault(probe, {})[tensor] = value.astype(object) if value.dtype.kind == "U" else value
-    except (OSError, ValueError) as error:
-        raise BadBundle(f"{path.name} cannot be read: {error}", fix="build the bundle again") from error
-    return found
 
 
 def _hold(probe: Probe, got: Tensors, want: Tensors, contract: Contract) -> None:

@@ -3,8 +3,8 @@
 It appears whole or not at all (written beside the target, synced, renamed), and is opened only after every file was hashed
 again. Its identity is the SHA-256 of manifest.json.
 
-Golden probes are archives with keys `<probe>/<tensor>`: golden/inputs.npz, golden/outputs.npz with the reference framework's
-answers, and, beside a variant's model, answers.npz with the variant's own. Strings are stored as fixed-width Unicode.
+Golden probes are archives (see golden.py): golden/inputs.npz, golden/outputs.npz with the reference framework's answers, and,
+beside a variant's model, answers.npz with the variant's own.
 """
 
 from __future__ import annotations
