@@ -57,8 +57,7 @@ def run(args: argparse.Namespace) -> int:
         for words in commands:
             code = code or _then(words, url)
         if code == 0 and not commands:
-            console.print("serving until interrupted (Ctrl-C)")
-            _wait(running.process)
+            _serve_on(running.process)
     return code
 
 
@@ -84,9 +83,10 @@ def _then(words: list[str], url: str) -> int:
     return subprocess.run([w.replace("{url}", url) for w in words], check=False).returncode  # noqa: S603  the user's own command
 
 
-def _wait(process: subprocess.Popen[str]) -> None:
-    """Until the server ends by itself or the user interrupts."""
+def _serve_on(process: subprocess.Popen[str]) -> None:
+    """Until the server ends by itself or the user interrupts, who may do so as soon as the line is out."""
     try:
+        _terminal.out().print("serving until interrupted (Ctrl-C)")
         code = process.wait()
     except KeyboardInterrupt:
         return
