@@ -33,6 +33,6 @@ def test_a_damaged_archive(tmp_path: Path, content: bytes) -> None:
 
 
 def test_pickles_are_not_opened(tmp_path: Path) -> None:
-    np.savez(tmp_path / "inputs.npz", **{"probe/x": np.array([{}], dtype=object)})
+    np.savez(tmp_path / "inputs.npz", **{"probe/x": np.array([{}], dtype=object)})  # type: ignore[arg-type]  # the stub takes the names for its flag
     with pytest.raises(BadBundle, match="allow_pickle"):
         read_probes(tmp_path / "inputs.npz")
